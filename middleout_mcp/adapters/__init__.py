@@ -1,0 +1,1 @@
+"""The adapters: each wraps one third-party engine behind a port."""

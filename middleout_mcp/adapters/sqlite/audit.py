@@ -1,0 +1,156 @@
+"""The operation log as a hash chain, and its head outside the file.
+
+Each operation's hash covers the hash before it, its own unchanging columns, and an HMAC of the content of every memory
+version it wrote. The HMAC's key is random per memory and goes with it when it is erased: the chain then still verifies
+over the stored HMACs, while nobody can test a guess of the text against them. The head, written beside the file after
+every commit, shows when commits were lost that the file itself knows nothing of, as after a damaged journal.
+"""
+
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from middleout_mcp.adapters.sqlite.connection import Connection
+from middleout_mcp.adapters.sqlite.rows import MEMORY, OPERATION, insert, to_json, to_ms
+from middleout_mcp.records import Memory, Operation
+
+logger = logging.getLogger(__name__)
+
+HEAD_NAME = "audit.head"
+_COLUMNS = ("namespace", *OPERATION.columns, "content", "hash")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest operation: its number in the file, id and hash."""
+
+    seq: int
+    id: str
+    hash: str
+
+
+def next_seq(connection: Connection) -> int:
+    """The number the next operation will have."""
+    last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'operation'").get
+    return (last or 0) + 1
+
+
+def new_key(connection: Connection, n: int) -> None:
+    """Give a memory a fresh key for its HMACs; those made with an earlier one can no longer be checked by anyone."""
+    connection.execute(
+        "INSERT OR REPLACE INTO memory_key (memory, key, since) VALUES (?, ?, ?)",
+        (n, secrets.token_bytes(32), next_seq(connection)),
+    )
+
+
+def seal(connection: Connection, n: int, memory: Memory) -> tuple[int, int, str]:
+    """What the log keeps of a memory version: row number, version, HMAC of the content."""
+    key = connection.execute("SELECT key FROM memory_key WHERE memory = ?", (n,)).get
+    return n, memory.version, _hmac(key, memory)
+
+
+def append(
+    connection: Connection, namespace: int, operation: Operation, seals: Sequence[tuple[int, int, str]] = ()
+) -> Head:
+    """Add the operation to the chain."""
+    last = connection.execute("SELECT hash FROM operation ORDER BY seq DESC LIMIT 1").get
+    row = {**OPERATION.encode(operation), "namespace": namespace, "content": to_json(seals)}
+    row["hash"] = _hash(last or "", _covered(row, operation.namespace))
+    connection.execute(insert("operation", _COLUMNS), row)
+    seq = connection.last_insert_rowid()
+    connection.executemany(
+        "INSERT INTO operation_memory (memory_id, operation) VALUES (?, ?)",
+        [(memory_id, seq) for memory_id in dict.fromkeys(operation.memory_ids)],
+    )
+    return Head(seq, operation.id, row["hash"])
+
+
+def write_head(folder: Path, head: Head) -> None:
+    """Replace the head beside the file, unless another process has written a newer one. A failure is only logged:
+    the operation is stored, and the head lags behind until the next one.
+    """
+    target = folder / HEAD_NAME
+    draft = folder / f"{HEAD_NAME}.{os.getpid()}"
+    try:
+        known = read_head(folder)
+        if known is not None and known.seq >= head.seq:
+            return
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as stream:
+            stream.write(f"{head.seq} {head.id} {head.hash}\n")
+        os.replace(draft, target)
+    except OSError as error:
+        logger.warning("The audit head could not be written: %s", error.strerror)
+
+
+def read_head(folder: Path) -> Head | None:
+    """The head beside the file; None where there is none, or none that can be read."""
+    try:
+        seq, operation_id, digest = (folder / HEAD_NAME).read_text(encoding="ascii").split()
+        return Head(int(seq), operation_id, digest)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        logger.warning("The audit head beside the memory file cannot be read.")
+        return None
+
+
+def head_state(connection: Connection, folder: Path) -> str:
+    """`ok`, `none` (no head file), or `lost`: the head names an operation that the file does not have."""
+    head = read_head(folder)
+    if head is None:
+        return "none"
+    found = connection.execute("SELECT hash FROM operation WHERE seq = ? AND id = ?", (head.seq, head.id)).get
+    return "ok" if found == head.hash else "lost"
+
+
+def first_fault(connection: Connection, folder: Path) -> str | None:
+    """Walk the whole chain; a sentence about the first thing that does not fit, or None."""
+    previous = ""
+    names = dict(connection.execute("SELECT n, name FROM namespace"))
+    columns = ", ".join(f'"{column}"' for column in ("seq", *_COLUMNS))
+    for values in connection.execute(f"SELECT {columns} FROM operation ORDER BY seq"):
+        row = dict(zip(("seq", *_COLUMNS), values, strict=True))
+        if _hash(previous, _covered(row, names[row["namespace"]])) != row["hash"]:
+            return f"Operation {row['id']} was changed, or one before it is missing."
+        for n, version, sealed in json.loads(row["content"]):
+            if _content_changed(connection, row["seq"], n, version, sealed):
+                return f"The content that operation {row['id']} wrote was changed."
+        previous = row["hash"]
+    if head_state(connection, folder) == "lost":
+        return "Operations are missing at the end: the head beside the file names one that the file does not have."
+    return None
+
+
+def _content_changed(connection: Connection, seq: int, n: int, version: int, sealed: str) -> bool:
+    key = connection.execute("SELECT key FROM memory_key WHERE memory = ? AND since <= ?", (n, seq)).get
+    if key is None:  # erased, or redacted since
+        return False
+    current = connection.execute(
+        f"SELECT {MEMORY.select('m')} FROM memory m WHERE n = ? AND version = ?", (n, version)
+    ).fetchone()
+    if current is not None:
+        return _hmac(key, MEMORY.decode(current, "")) != sealed
+    packed = connection.execute("SELECT record FROM memory_version WHERE memory = ? AND version = ?", (n, version)).get
+    return packed is not None and _hmac(key, MEMORY.unpack(packed, "")) != sealed
+
+
+def _hmac(key: bytes, memory: Memory) -> str:
+    content = [memory.version, memory.text, memory.key, memory.value, memory.scope, memory.tags, memory.known_by]
+    return hmac.new(key, to_json(content).encode(), hashlib.sha256).hexdigest()
+
+
+def _covered(row: dict[str, Any], namespace: str) -> str:
+    """What the hash covers: not `undone_by` and `undoable`, which change, nor the reason, which may be taken out."""
+    parts = [row[name] for name in ("id", "kind", "at", "agent", "session", "memory_ids", "episode_ids", "counts")]
+    return to_json([namespace, *parts, row["undoes"], row["content"]])
+
+
+def _hash(previous: str, covered: str) -> str:
+    return hashlib.sha256(f"{previous}|{covered}".encode()).hexdigest()

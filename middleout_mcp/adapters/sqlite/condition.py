@@ -1,0 +1,98 @@
+"""A `Filter` as SQL over `memory m`; every search and listing puts it before its cut.
+
+Expiry is decided here, by `now` alone: a memory past its time, or whose session has ended, counts as expired from that
+millisecond on, whether or not a job has marked it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from middleout_mcp.adapters.sqlite.namespaces import within
+from middleout_mcp.adapters.sqlite.rows import bindable, marks, to_ms
+from middleout_mcp.records import Filter, Status
+
+# A session ends 30 min after its last call, after 8 h, or after 200 turns (DESIGN §2).
+_IDLE_MS, _LONGEST_MS, _MOST_TURNS = 30 * 60_000, 8 * 3_600_000, 200
+
+_Part: TypeAlias = tuple[str, tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A condition, and the values of its question marks in order."""
+
+    sql: str
+    values: tuple[Any, ...]
+
+
+def where(condition: Filter, namespaces: dict[int, str]) -> Clause:
+    """The condition, within these namespaces."""
+    parts = [(within("m.namespace", namespaces), ()), *_visible(condition), *_asked(condition)]
+    return Clause(" AND ".join(f"({sql})" for sql, _ in parts), tuple(value for _, values in parts for value in values))
+
+
+def _visible(condition: Filter) -> Iterator[_Part]:
+    """Status, expiry, suppression and privacy."""
+    now = to_ms(condition.now)
+    yield _of_status(condition)
+    yield "m.suppressed_until IS NULL OR m.suppressed_until <= ?", (now,)
+    if condition.suppressed_in:
+        places = tuple(map(bindable, condition.suppressed_in))
+        yield f"m.suppressed_in IS NULL OR m.suppressed_in NOT IN ({marks(places)})", places
+    if condition.agent is not None:
+        yield "m.privacy <> 'private' OR m.agent = ?", (bindable(condition.agent),)
+    if not condition.sensitive:
+        yield "m.privacy <> 'sensitive'", ()
+
+
+def _of_status(condition: Filter) -> _Part:
+    lapsed, values = _lapsed(condition)
+    sql, found = ["0"], ()  # no status asked for: nothing is found
+    for status in dict.fromkeys(condition.statuses):
+        if status is Status.LIVE:
+            sql, found = [*sql, f"m.status = 'live' AND NOT ({lapsed})"], found + values
+        elif status is Status.EXPIRED:
+            sql, found = [*sql, f"m.status = 'expired' OR (m.status = 'live' AND ({lapsed}))"], found + values
+        else:
+            sql.append(f"m.status = '{status}'")
+    if condition.as_of is not None and Status.SUPERSEDED not in condition.statuses:
+        sql.append("m.status = 'superseded' AND m.merged_into IS NULL")  # a merged copy speaks through its winner
+    return " OR ".join(f"({part})" for part in sql), found
+
+
+def _lapsed(condition: Filter) -> _Part:
+    now = to_ms(condition.now)
+    sql, values = "m.expires_at IS NOT NULL AND m.expires_at <= ?", (now,)
+    if not condition.ended_sessions:
+        return sql, values
+    session = (
+        "SELECT 1 FROM session s WHERE s.namespace = m.namespace AND s.id = m.expires_session"
+        " AND (s.ended_at IS NULL OR s.ended_at > ?)"
+        f" AND s.last_at > ? - {_IDLE_MS} AND s.started_at > ? - {_LONGEST_MS} AND s.turns < {_MOST_TURNS}"
+    )
+    return f"({sql}) OR (m.expires_session IS NOT NULL AND NOT EXISTS ({session}))", (now, now, now, now)
+
+
+def _asked(condition: Filter) -> Iterator[_Part]:
+    """What the caller narrows the search to."""
+    if condition.kinds:
+        yield f"m.kind IN ({marks(condition.kinds)})", tuple(map(str, condition.kinds))
+    for tag in condition.tags:
+        yield "EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value = ?)", (bindable(tag),)
+    if condition.scope is not None:
+        yield "m.scope IS NULL OR m.scope = ?", (bindable(condition.scope),)
+    if condition.since is not None:
+        yield "m.at >= ?", (to_ms(condition.since),)
+    if condition.until is not None:
+        yield "m.at <= ?", (to_ms(condition.until),)
+    if condition.as_of is not None:
+        moment = to_ms(condition.as_of)
+        yield "coalesce(m.valid_from, m.at) <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)", (moment, moment)
+    for column in ("thread", "session"):
+        if (wanted := getattr(condition, column)) is not None:
+            yield f"m.{column} = ?", (bindable(wanted),)
+    if condition.pinned is not None:
+        yield "m.pinned = ?", (int(condition.pinned),)
+    if condition.state is not None:
+        yield "m.state = ?", (str(condition.state),)

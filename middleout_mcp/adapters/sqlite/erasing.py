@@ -1,0 +1,272 @@
+"""Removing text for good, inside one transaction (DESIGN §10).
+
+The bytes are overwritten by `secure_delete`, by the text index's option of that name, and by the checkpoint that
+follows the commit. A row in `erasure_pending`, written by the same transaction, makes sure that it does follow: also
+after a crash, and after a reader that held it up.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, vectors
+from middleout_mcp.adapters.sqlite.connection import Connection
+from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, TURN, assignments, bindable, from_list, to_json, to_ms
+from middleout_mcp.adapters.sqlite.writing import Applied, write_episode, write_memory
+from middleout_mcp.errors import Conflict, NotFound
+from middleout_mcp.records import Episode, Grant, Memory, Operation, Turn
+
+TOMBSTONES = "tombstones.log"
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What one erase removed; `dropped` are summaries that nobody named."""
+
+    applied: Applied
+    memory_ids: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Row:
+    """What is needed of a memory to erase it."""
+
+    n: int
+    id: str
+    ref: str | None
+    thread: str | None
+    turns: tuple[int, ...]
+
+
+def erase(
+    connection: Connection, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
+) -> Erased:
+    """Erase memories and episodes of the write namespace, and everything derived from them. Raises NotFound first."""
+    namespace = namespaces.ensure(connection, grant.write)
+    work = _Erasing(connection, namespace, operation)
+    episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
+    named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
+    for _, episode in episodes:
+        named += work.existing(episode.memory_ids)
+    rows = {row.id: row for row in named}
+    derived = {row.id: row for row in work.derived(rows) if row.id not in rows}
+    for row in (*rows.values(), *derived.values()):
+        work.drop_memory(row)
+    for n, episode in episodes:
+        work.drop_episode(n, episode)
+    work.clean_runs({*rows, *derived})
+    connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
+    counts = {"memories": len(rows) + len(derived), "episodes": len(episodes), "turns": work.emptied}
+    operation = replace(operation, memory_ids=(*rows, *derived), counts={**operation.counts, **counts}, undoable=False)
+    head = audit.append(connection, namespace, operation)
+    return Erased(Applied(operation, head), tuple(rows), tuple(derived))
+
+
+@dataclass(slots=True)
+class _Erasing:
+    """The steps of one erase."""
+
+    connection: Connection
+    namespace: int
+    operation: Operation
+    emptied: int = 0
+    tables: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tables = vectors.space(self.connection).tables
+
+    def episode(self, episode_id: str) -> tuple[int, Episode]:
+        """An episode's number and record. Raises NotFound."""
+        row = self.connection.execute(
+            f"SELECT e.n, {EPISODE.select('e')} FROM episode e "
+            "WHERE e.namespace = ? AND e.id = ? AND e.erased_at IS NULL",
+            (self.namespace, bindable(episode_id)),
+        ).fetchone()
+        if row is None:
+            raise NotFound(f"There is no episode {episode_id[:40]!r} to erase.")
+        return row[0], EPISODE.decode(row[1:], self.operation.namespace)
+
+    def memory(self, memory_id: str) -> _Row:
+        """A memory's row. Raises NotFound."""
+        found = self.existing([memory_id])
+        if not found:
+            raise NotFound(f"There is no memory {memory_id[:40]!r} to erase.")
+        return found[0]
+
+    def existing(self, ids: Iterable[str]) -> list[_Row]:
+        """The rows of those ids that exist."""
+        rows = []
+        for memory_id in dict.fromkeys(ids):
+            row = self.connection.execute(
+                "SELECT n, id, ref, thread, turns FROM memory WHERE namespace = ? AND id = ?",
+                (self.namespace, bindable(memory_id)),
+            ).fetchone()
+            if row is not None:
+                rows.append(_Row(*row[:4], turns=from_list(row[4])))
+        return rows
+
+    def derived(self, ids: Iterable[str]) -> list[_Row]:
+        """The rows of everything that was made from these memories, to any depth."""
+        seen, front = set(ids), list(ids)
+        while front:
+            rows = self.connection.execute(
+                "SELECT m.id FROM derivation d JOIN memory m ON m.n = d.memory WHERE m.namespace = ? AND d.parent = ?",
+                (self.namespace, front.pop()),
+            )
+            fresh = [memory_id for (memory_id,) in rows if memory_id not in seen]
+            seen.update(fresh)
+            front += fresh
+        return self.existing(seen)
+
+    def drop_memory(self, row: _Row) -> None:
+        """Remove a memory with its versions, key, uses and undo content (they go with the row), indexes and turns."""
+        fulltext.drop(self.connection, row.n)
+        vectors.drop(self.connection, self.tables, row.n)
+        self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
+        for column in ("summary_id", "merged_into", "superseded_by"):
+            self.connection.execute(
+                f"UPDATE memory SET {column} = NULL WHERE namespace = ? AND {column} = ?", (self.namespace, row.id)
+            )
+        self.connection.execute(
+            "INSERT INTO tombstone (namespace, id, ref, at, agent, reason, counts) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                self.namespace,
+                row.id,
+                row.ref,
+                to_ms(self.operation.at),
+                self.operation.agent,
+                self.operation.reason,
+                to_json({"turns": len(row.turns)}),
+            ),
+        )
+        if row.thread is not None:
+            self.empty_turns(row.thread, row.turns)
+        self.leave_episodes(row.id)
+
+    def empty_turns(self, thread: str, seqs: Iterable[int]) -> None:
+        """Empty turns whole, and the line and key of every episode that held one of them."""
+        n = self.connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (self.namespace, thread)).get
+        for seq in seqs:
+            self.connection.execute(
+                "UPDATE turn SET text = '', name = NULL, present = NULL, data = NULL, erased = 1 "
+                "WHERE thread = ? AND seq = ? AND erased = 0",
+                (n, seq),
+            )
+            self.emptied += self.connection.changes()
+            held = self.connection.execute(
+                "SELECT n FROM episode WHERE namespace = ? AND thread = ? AND ? BETWEEN first_seq AND last_seq",
+                (self.namespace, thread, seq),
+            ).fetchall()
+            for (episode,) in held:
+                self.blank(episode)
+
+    def blank(self, episode: int) -> None:
+        """Empty what an episode says of its turns: the line, a key that is a digest of them, undo content of both."""
+        self.connection.execute(
+            "UPDATE episode SET line = '', key = 'erased:' || id, revision = revision + 1 WHERE n = ?", (episode,)
+        )
+        self.connection.execute("DELETE FROM undo_episode WHERE episode = ?", (episode,))
+
+    def leave_episodes(self, memory_id: str) -> None:
+        """Take a memory out of the episodes that it was filed in."""
+        rows = self.connection.execute(
+            "SELECT e.n, e.memory_ids FROM episode e WHERE e.namespace = ? "
+            "AND EXISTS (SELECT 1 FROM json_each(e.memory_ids) j WHERE j.value = ?)",
+            (self.namespace, memory_id),
+        ).fetchall()
+        for n, ids in rows:
+            left = [other for other in from_list(ids) if other != memory_id]
+            self.connection.execute("UPDATE episode SET memory_ids = ? WHERE n = ?", (to_json(left), n))
+            self.blank(n)
+
+    def drop_episode(self, n: int, episode: Episode) -> None:
+        """Erase an episode with its turns; its row stays, empty, so that its id never opens again."""
+        self.empty_turns(episode.thread, range(episode.first_seq, episode.last_seq + 1))
+        self.blank(n)
+        self.connection.execute(
+            "UPDATE episode SET erased_at = ?, memory_ids = '[]', tokens = 0 WHERE n = ?", (to_ms(self.operation.at), n)
+        )
+
+    def clean_runs(self, gone: set[str]) -> None:
+        """Take the erased ids out of compression plans."""
+        rows = self.connection.execute(
+            f"SELECT {RUN.select('r')} FROM run r WHERE r.namespace = ?", (self.namespace,)
+        ).fetchall()
+        for row in rows:
+            run = RUN.decode(row, self.operation.namespace)
+            groups = run.plan.get("clusters", [])
+            left = [[member for member in group if member not in gone] for group in groups]
+            if left != groups:
+                self.connection.execute(
+                    "UPDATE run SET plan = ? WHERE namespace = ? AND id = ?",
+                    (to_json({**run.plan, "clusters": left}), self.namespace, run.id),
+                )
+
+
+def rewrite(
+    connection: Connection,
+    grant: Grant,
+    memories: Sequence[Memory],
+    turns: Sequence[Turn],
+    episodes: Sequence[Episode],
+    operation: Operation,
+) -> Applied:
+    """Overwrite text in place and destroy every earlier copy of it: versions, undo content, vectors, index rows."""
+    namespace = namespaces.ensure(connection, grant.write)
+    space = vectors.space(connection)
+    seals = []
+    for memory in memories:
+        row = write_memory(connection, space, namespace, memory, None)
+        connection.execute("DELETE FROM memory_version WHERE memory = ?", (row.n,))
+        connection.execute("DELETE FROM undo_memory WHERE memory = ?", (row.n,))
+        vectors.drop(connection, space.tables, row.n)
+        connection.execute("UPDATE memory SET embedded = 0, embedded_next = 0 WHERE n = ?", (row.n,))
+        audit.new_key(connection, row.n)  # nobody can test a guess of the former text against the log
+        seals.append(audit.seal(connection, row.n, row.memory))
+    for turn in turns:
+        _rewrite_turn(connection, namespace, turn)
+    for episode in episodes:
+        n, _, _ = write_episode(connection, namespace, replace(episode, key=_key(episode)))
+        connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
+    connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
+    operation = replace(operation, undoable=False)
+    return Applied(operation, audit.append(connection, namespace, operation, seals))
+
+
+def _rewrite_turn(connection: Connection, namespace: int, turn: Turn) -> None:
+    n = connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (namespace, turn.thread)).get
+    values = {**TURN.encode(turn), "thread": n}
+    connection.execute(
+        f"UPDATE turn SET {assignments(tuple(TURN.columns))} WHERE thread = :thread AND seq = :seq", values
+    )
+    if not connection.changes():
+        raise Conflict("A turn is gone meanwhile; nothing was redacted: open it again and retry.")
+
+
+def _key(episode: Episode) -> str:
+    """A key made from the turns' text would let one test what the text was."""
+    return episode.key if episode.key.startswith("end:") else f"redacted:{episode.id}"
+
+
+def is_pending(connection: Connection) -> bool:
+    """Whether erased bytes may still lie in the journal file, or ids be missing in the tombstone log."""
+    return bool(connection.execute("SELECT EXISTS (SELECT 1 FROM erasure_pending)").get)
+
+
+def log_tombstones(connection: Connection, folder: Path) -> None:
+    """Append the ids of tombstones to the log beside the file, on the disk before they count as logged."""
+    rows = connection.execute("SELECT n, id FROM tombstone WHERE logged = 0 ORDER BY n").fetchall()
+    if not rows:
+        return
+    with open(os.open(folder / TOMBSTONES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as log:
+        log.writelines(f"{erased}\n" for _, erased in rows)
+        log.flush()
+        os.fsync(log.fileno())
+    connection.executemany("UPDATE tombstone SET logged = 1 WHERE n = ?", [(n,) for n, _ in rows])
+
+
+def settle(connection: Connection) -> None:
+    """Note that the journal was emptied; this write holds no text."""
+    connection.execute("DELETE FROM erasure_pending")

@@ -1,0 +1,168 @@
+"""The journal role: operations, undo, and the use log."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from middleout_mcp.adapters.sqlite import audit, namespaces, vectors, writing
+from middleout_mcp.adapters.sqlite.connection import Connection, Database
+from middleout_mcp.adapters.sqlite.namespaces import readable, within
+from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.records import Grant, Operation, Status, Use
+
+_SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
+
+
+class Journal:
+    """`ports.JournalStore` on SQLite."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def operation(self, grant: Grant, operation_id: str) -> Operation | None:
+        """See the port."""
+
+        def work(connection: Connection) -> Operation | None:
+            names = readable(connection, grant)
+            row = connection.execute(
+                f"{_SELECT} WHERE {within('o.namespace', names)} AND o.id = ?", (bindable(operation_id),)
+            ).fetchone()
+            return None if row is None else OPERATION.decode(row[1:], names[row[0]])
+
+        return await self._database.read(work)
+
+    async def operations(
+        self, grant: Grant, *, memory_id: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Operation]:
+        """See the port."""
+
+        def work(connection: Connection) -> list[Operation]:
+            names = readable(connection, grant)
+            touched, values = "", ()
+            if memory_id is not None:
+                touched = " AND o.seq IN (SELECT operation FROM operation_memory WHERE memory_id = ?)"
+                values = (bindable(memory_id),)
+            rows = connection.execute(
+                f"{_SELECT} WHERE {within('o.namespace', names)}{touched} ORDER BY o.seq DESC LIMIT ? OFFSET ?",
+                (*values, limit, offset),
+            )
+            return [OPERATION.decode(row[1:], names[row[0]]) for row in rows]
+
+        return await self._database.read(work)
+
+    async def undo(self, grant: Grant, operation_id: str, operation: Operation) -> Operation:
+        """See the port."""
+
+        def work(connection: Connection) -> writing.Applied:
+            return _Undoing(connection, namespaces.ensure(connection, grant.write), operation).run(operation_id)
+
+        def after(applied: writing.Applied) -> None:
+            audit.write_head(self._database.file.parent, applied.head)
+
+        applied = await self._database.write(work, after=after)
+        return applied.operation
+
+    async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
+        """See the port."""
+
+        def work(connection: Connection) -> None:
+            writing.note_uses(connection, namespaces.ensure(connection, grant.write), uses)
+
+        await self._database.write(work)
+
+
+@dataclass(slots=True)
+class _Undoing:
+    """One undo: every record goes back to what it was before, where it is still as the operation left it."""
+
+    connection: Connection
+    namespace: int
+    operation: Operation
+    written: list[writing.Written] = field(default_factory=list)
+    episodes: list[tuple[int, str | None, int]] = field(default_factory=list)
+    episode_ids: list[str] = field(default_factory=list)
+    skipped: int = 0
+
+    def run(self, operation_id: str) -> writing.Applied:
+        """Undo and record it. Raises NotFound or InvalidInput."""
+        seq, undoes = self._check(operation_id)
+        self._memories(seq)
+        self._episodes(seq)
+        restored = len(self.written) + len(self.episodes)
+        operation = replace(
+            self.operation,
+            undoes=operation_id,
+            memory_ids=tuple(row.memory.id for row in self.written),
+            episode_ids=tuple(self.episode_ids),
+            counts={"restored": restored, "skipped": self.skipped},
+            undoable=restored > 0,
+        )
+        seals = [audit.seal(self.connection, row.n, row.memory) for row in self.written]
+        head = audit.append(self.connection, self.namespace, operation, seals)
+        writing.keep_undo(self.connection, head.seq, self.written, self.episodes)
+        self._mark(operation_id, operation.id)
+        if undoes is not None:  # undoing an undo: the first operation stands again
+            self._mark(undoes, None)
+        return writing.Applied(operation, head)
+
+    def _check(self, operation_id: str) -> tuple[int, str | None]:
+        row = self.connection.execute(
+            "SELECT seq, undoable, undone_by, undoes, kind FROM operation WHERE namespace = ? AND id = ?",
+            (self.namespace, bindable(operation_id)),
+        ).fetchone()
+        if row is None:
+            raise NotFound(f"There is no operation {operation_id[:40]!r} to undo.")
+        seq, undoable, undone_by, undoes, kind = row
+        if undone_by is not None:
+            raise InvalidInput(f"{operation_id} was undone already, by {undone_by}; restore that one to redo it.")
+        if not undoable:
+            raise InvalidInput(f"{operation_id} ({kind}) cannot be undone.")
+        return seq, undoes
+
+    def _mark(self, operation_id: str, undone_by: str | None) -> None:
+        self.connection.execute(
+            "UPDATE operation SET undone_by = ? WHERE namespace = ? AND id = ?",
+            (undone_by, self.namespace, operation_id),
+        )
+
+    def _memories(self, seq: int) -> None:
+        kept = self.connection.execute("SELECT count(*) FROM undo_memory WHERE operation = ?", (seq,)).get
+        named = self.connection.execute("SELECT count(*) FROM operation_memory WHERE operation = ?", (seq,)).get
+        self.skipped += max(0, named - kept)  # erased or redacted since
+        space = vectors.space(self.connection)
+        rows = self.connection.execute(
+            f"SELECT u.before, u.after, u.use_after, v.record, {MEMORY.select('m')} FROM undo_memory u "
+            "JOIN memory m ON m.n = u.memory LEFT JOIN memory_version v ON v.memory = u.memory AND v.version = u.before "
+            "WHERE u.operation = ? ORDER BY u.memory",
+            (seq,),
+        ).fetchall()
+        for before, after, use_after, record, *values in rows:
+            current = MEMORY.decode(values, self.operation.namespace)
+            if current.version != after:
+                self.skipped += 1
+                continue
+            if before is None:
+                earlier = replace(current, status=Status.ARCHIVED)
+            else:
+                earlier = MEMORY.unpack(record, self.operation.namespace)
+                since = max(0.0, current.use - use_after)
+                earlier = replace(earlier, use=earlier.use + since, last_used_at=current.last_used_at)
+            earlier = replace(earlier, version=after + 1, updated_at=self.operation.at)
+            self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
+
+    def _episodes(self, seq: int) -> None:
+        rows = self.connection.execute(
+            f"SELECT u.before, u.after, e.revision, {EPISODE.select('e')} FROM undo_episode u "
+            "JOIN episode e ON e.n = u.episode WHERE u.operation = ? AND e.erased_at IS NULL",
+            (seq,),
+        ).fetchall()
+        for before, after, revision, *values in rows:
+            current = EPISODE.decode(values, self.operation.namespace)
+            if revision != after:
+                self.skipped += 1
+                continue
+            earlier = (
+                replace(current, archived=True) if before is None else EPISODE.unpack(before, self.operation.namespace)
+            )
+            self.episodes.append(writing.write_episode(self.connection, self.namespace, earlier))
+            self.episode_ids.append(earlier.id)

@@ -1,0 +1,109 @@
+"""Opening the file: making it, refusing what it cannot be, migrating it, and bundling the five roles."""
+
+import os
+from pathlib import Path
+
+import anyio.to_thread
+
+from middleout_mcp.adapters.sqlite import schema, vectors
+from middleout_mcp.adapters.sqlite.ballast import Ballast
+from middleout_mcp.adapters.sqlite.connection import (
+    READERS,
+    Connection,
+    Database,
+    connect,
+    connect_immutable,
+    explained,
+)
+from middleout_mcp.adapters.sqlite.control import Control
+from middleout_mcp.adapters.sqlite.journal import Journal
+from middleout_mcp.adapters.sqlite.memories import Memories
+from middleout_mcp.adapters.sqlite.search import Search
+from middleout_mcp.adapters.sqlite.threads import Threads
+from middleout_mcp.errors import StoreUnavailable
+from middleout_mcp.ports import Store
+
+
+async def open_store(
+    file: Path, *, embedder_name: str | None, dimension: int | None, synchronous: str = "full"
+) -> Store:
+    """Open the file, creating it and its folder. `dimension` None or 0: not known yet.
+
+    Raises StoreCorrupt, StoreTooNew (the file is untouched then) or StoreUnavailable. A file that may only be read is
+    opened for reading. Vectors of another model are no reason not to open: what needs them raises EmbedderMismatch.
+    """
+    database = await anyio.to_thread.run_sync(_open, file, synchronous)
+    if embedder_name is not None and dimension and not database.read_only:
+        name, length = embedder_name, dimension
+        await database.write(lambda connection: vectors.adopt(connection, name, length))
+    return Store(
+        Memories(database, embedder_name),
+        Threads(database),
+        Search(database, embedder_name),
+        Journal(database),
+        Control(database),
+    )
+
+
+def _open(file: Path, synchronous: str) -> Database:
+    writable = _prepared(file)
+    ballast = Ballast(file.with_name(file.name + ".ballast"))
+    if not writable:
+        return Database(file, None, _readers(file, immutable=True), ballast)
+    with explained(file):
+        _look_before_writing(file)
+        writer = connect(file, writing=True, synchronous=synchronous)
+        try:
+            schema.migrate(writer, file)
+            readers = _readers(file, immutable=False)
+        except BaseException:
+            writer.close()
+            raise
+    return Database(file, writer, readers, ballast)
+
+
+def _readers(file: Path, *, immutable: bool) -> list[Connection]:
+    readers: list[Connection] = []
+    with explained(file):
+        try:
+            for _ in range(READERS):
+                reader = connect_immutable(file) if immutable else connect(file, writing=False, synchronous="full")
+                readers.append(reader)
+            if immutable:
+                _check_complete(readers[0], file)
+        except BaseException:
+            for reader in readers:
+                reader.close()
+            raise
+    return readers
+
+
+def _check_complete(reader: Connection, file: Path) -> None:
+    if schema.check(reader, file) < len(schema.MIGRATIONS):
+        raise StoreUnavailable(f"{file} is read-only and empty or of an older version; make it writable once.")
+
+
+def _look_before_writing(file: Path) -> None:
+    """Refuse a newer file before a pragma or a journal could touch it."""
+    if file.stat().st_size:
+        reader = connect_immutable(file)
+        try:
+            schema.check(reader, file)
+        finally:
+            reader.close()
+
+
+def _prepared(file: Path) -> bool:
+    """Make the folder and the file, for this user alone. False where the file is there but cannot be written."""
+    if file.is_dir():
+        raise StoreUnavailable(f"{file} is a folder; set MIDDLEOUT_HOME to a folder without one of that name.")
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
+    except OSError as error:
+        if file.is_file() and os.access(file, os.R_OK):
+            return False
+        raise StoreUnavailable(
+            f"{file} cannot be made or read ({error.strerror}); set MIDDLEOUT_HOME to a folder that can be written."
+        ) from None
+    return os.access(file.parent, os.W_OK)

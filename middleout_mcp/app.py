@@ -1,0 +1,226 @@
+"""The composition root: the only importer of adapters. Everything above reaches the use cases through `App`.
+
+The file is opened in the background by `running`, so that a client's handshake never waits for it; each use case awaits
+it. An opening that fails is told to every call in one sentence and tried again by the next one. Use cases and adapters
+are imported then, in a thread: their rules about text take a tenth of a second to compile, which no handshake needs.
+"""
+
+import importlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from middleout_mcp.errors import EmbedderUnavailable, MiddleoutError
+from middleout_mcp.records import Caller, Grant
+
+if TYPE_CHECKING:
+    from middleout_mcp.memory.contract import (
+        CompressIn,
+        CompressOut,
+        ForgetIn,
+        ForgetOut,
+        OpenIn,
+        OpenOut,
+        RecallIn,
+        RecallOut,
+        RememberIn,
+        RememberOut,
+    )
+    from middleout_mcp.memory.parts import Parts
+    from middleout_mcp.ports import Clock, Embedder
+    from middleout_mcp.records import EmbeddingState
+    from middleout_mcp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_NEEDED = (
+    "adapters.fastembed",
+    "adapters.redact_secret",
+    "adapters.sqlite",
+    "jobs.upkeep",
+    "memory.compress",
+    "memory.episodes",
+    "memory.forget",
+    "memory.recall",
+    "memory.remember",
+)
+
+_SETTLE_SECONDS = 0.2
+"""So long the opening waits for the handshake to be over, unless a call needs the file earlier."""
+_UPKEEP_SECONDS = 5.0
+_CLOSE_SECONDS = 0.4
+"""A client that closes waits half a second before it kills (promise 6); what is committed is safe either way."""
+
+
+class App:
+    """The use cases over one store, for one process."""
+
+    def __init__(self, settings: "Settings", clock: "Clock | None", embedder: "Embedder | None") -> None:
+        self.settings = settings
+        self._clock = clock
+        self._embedder = embedder
+        self._parts: Parts | None = None
+        self._opening = anyio.Lock()
+        self._tasks: TaskGroup | None = None
+        self._runs = 0
+
+    def caller(self, client_name: str | None, key: str) -> Caller:
+        """Who calls: the grant from the settings; the agent from there too, else the client's name."""
+        settings = self.settings
+        read = tuple(dict.fromkeys((settings.namespace, *settings.read_namespaces)))
+        agent = settings.agent or (client_name or "").strip()[:100] or "unknown"
+        return Caller(Grant(settings.namespace, read), agent, key, settings.project)
+
+    async def remember(self, caller: Caller, request: "RememberIn") -> "RememberOut":
+        """The use case of that name; raises MiddleoutError. So do the four below."""
+        parts = await self.parts()
+        from middleout_mcp.memory.remember import remember
+
+        return await remember(parts, caller, request)
+
+    async def recall(self, caller: Caller, request: "RecallIn") -> "RecallOut":
+        """See `remember`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.recall import recall
+
+        return await recall(parts, caller, request)
+
+    async def open_episode(self, caller: Caller, request: "OpenIn") -> "OpenOut":
+        """See `remember`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.episodes import open_episode
+
+        return await open_episode(parts, caller, request)
+
+    async def forget(self, caller: Caller, request: "ForgetIn") -> "ForgetOut":
+        """See `remember`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.forget import forget
+
+        return await forget(parts, caller, request)
+
+    async def compress(self, caller: Caller, request: "CompressIn") -> "CompressOut":
+        """See `remember`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.compress import compress
+
+        return await compress(parts, caller, request)
+
+    async def reembed(self, progress: Callable[[int, int], None]) -> "EmbeddingState":
+        """Give every memory a vector of the configured embedder; `progress` hears of done and total memories."""
+        parts = await self.parts()
+        from middleout_mcp.jobs.reembed import reembed
+
+        return await reembed(parts, progress)
+
+    async def settled(self) -> None:
+        """Wait until the background work queued so far is done."""
+        if self._parts is not None:
+            await self._parts.later.drain()
+
+    async def parts(self) -> "Parts":
+        """Everything a use case needs; opens the file unless it is open. Raises StoreUnavailable or a subclass."""
+        async with self._opening:
+            if self._parts is None:
+                self._parts = await self._open()
+                if self._tasks is not None:
+                    self._tasks.start_soon(self._parts.later.run)
+            return self._parts
+
+    async def _open(self) -> "Parts":
+        await anyio.to_thread.run_sync(_imported)
+        from middleout_mcp.adapters.fastembed import open_embedder
+        from middleout_mcp.adapters.redact_secret import find_secrets
+        from middleout_mcp.adapters.sqlite import open_store
+        from middleout_mcp.adapters.system_clock import SystemClock
+        from middleout_mcp.memory.later import Later
+        from middleout_mcp.memory.parts import Parts
+        from middleout_mcp.memory.sittings import Sittings
+
+        settings = self.settings
+        embedder = self._embedder or open_embedder(settings.embedder, settings.embedder_idle_minutes)
+        name, dimension = await _model(embedder)
+        store = await open_store(
+            settings.file, embedder_name=name, dimension=dimension, synchronous=settings.synchronous
+        )
+        return Parts(store, embedder, find_secrets, self._clock or SystemClock(), settings, Sittings(), Later())
+
+    @asynccontextmanager
+    async def _run(self) -> AsyncIterator[None]:
+        self._runs += 1
+        try:
+            if self._runs > 1:  # the same app under a second connection
+                yield
+                return
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._keep_up)
+                try:
+                    yield
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await self._close()
+                    self._tasks.cancel_scope.cancel()
+        finally:
+            self._runs -= 1
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Open the file and do background work while inside; close within half a second on the way out."""
+        return self._run()
+
+    async def _keep_up(self) -> None:
+        """Open the file, then finish what an earlier process left: pending vectors, bytes of an erase."""
+        await anyio.sleep(_SETTLE_SECONDS)
+        while True:
+            try:
+                parts = await self.parts()
+                from middleout_mcp.jobs.upkeep import keep_up
+
+                await keep_up(parts)
+            except MiddleoutError as error:
+                logger.warning("%s", error)
+                if self._parts is None:
+                    return  # the next call tries again, and tells its caller
+            await anyio.sleep(_UPKEEP_SECONDS)
+
+    async def _close(self) -> None:
+        async with self._opening:
+            parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        with anyio.move_on_after(_CLOSE_SECONDS):
+            await parts.later.drain()
+            for sitting in parts.sittings.all():
+                if sitting.saved_at is not None and sitting.session.ended_at is None:
+                    caller = Caller(Grant.only(sitting.session.namespace), sitting.session.agent, sitting.session.key)
+                    session = parts.sittings.end(caller, parts.clock.now())
+                    await parts.store.threads.save_session(caller.grant, session)
+        await parts.store.control.close()
+
+
+async def _model(embedder: "Embedder | None") -> tuple[str | None, int | None]:
+    """Name and dimension of the embedder; a model whose dimension only it knows is loaded to ask it."""
+    if embedder is None:
+        return None, None
+    if not embedder.dimension:
+        try:
+            await embedder.embed(["dimension"])
+        except EmbedderUnavailable as error:
+            logger.warning("%s", error)
+            return None, None
+    return embedder.name, embedder.dimension
+
+
+def _imported() -> list[ModuleType]:
+    """Import everything that a call needs."""
+    return [importlib.import_module(f"middleout_mcp.{name}") for name in _NEEDED]
+
+
+def open_app(settings: "Settings", *, clock: "Clock | None" = None, embedder: "Embedder | None" = None) -> App:
+    """An app over the settings' file; nothing is opened or loaded before it runs. The ports are for tests."""
+    return App(settings, clock, embedder)

@@ -1,0 +1,1 @@
+"""What becomes one summary, and how (pure)."""

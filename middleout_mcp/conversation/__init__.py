@@ -1,0 +1,1 @@
+"""Threads, stretches and the buffer (pure)."""

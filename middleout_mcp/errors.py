@@ -1,0 +1,75 @@
+"""Every error the project raises on purpose.
+
+MiddleoutError
+├── InvalidInput          the caller can mend it: one sentence, with the mend
+│   └── NotFound          an id that does not exist, or is not visible here
+├── NotSupportedYet       a value of the contract that this version cannot serve
+├── Conflict              the record changed meanwhile; nothing was written
+├── StoreUnavailable      the file cannot be used now (locked, read-only, disk full)
+│   ├── StoreCorrupt      the file is damaged
+│   └── StoreTooNew       the file was written by a newer version
+├── EmbedderMismatch      the file's vectors come from another model or dimension
+└── EmbedderUnavailable   no embedder could be loaded; text search goes on without
+
+Each carries one human sentence and a short `code`; the server maps codes to protocol results in one place.
+"""
+
+
+class MiddleoutError(Exception):
+    """Base of every error here: `str(error)` is one sentence fit for a model or a person."""
+
+    code = "error"
+
+
+class InvalidInput(MiddleoutError):
+    """The input is wrong; the sentence says what and how to mend it. Nothing was changed."""
+
+    code = "invalid_input"
+
+
+class NotFound(InvalidInput):
+    """No such id. The same sentence for an id of another namespace as for one that never existed."""
+
+    code = "not_found"
+
+
+class NotSupportedYet(MiddleoutError):
+    """The contract names this value, but this version cannot serve it."""
+
+    code = "not_supported"
+
+
+class Conflict(MiddleoutError):
+    """Another writer changed the record first. Nothing was changed; read again and retry."""
+
+    code = "conflict"
+
+
+class StoreUnavailable(MiddleoutError):
+    """The memory file cannot be read or written at the moment. Nothing was changed."""
+
+    code = "store_unavailable"
+
+
+class StoreCorrupt(StoreUnavailable):
+    """The memory file is damaged."""
+
+    code = "store_corrupt"
+
+
+class StoreTooNew(StoreUnavailable):
+    """The memory file has a schema this version does not know; it was left untouched."""
+
+    code = "store_too_new"
+
+
+class EmbedderMismatch(MiddleoutError):
+    """The configured embedder is not the one whose vectors are in the file."""
+
+    code = "embedder_mismatch"
+
+
+class EmbedderUnavailable(MiddleoutError):
+    """The embedder could not be loaded."""
+
+    code = "embedder_unavailable"

@@ -1,0 +1,184 @@
+"""`open_episode`: open any pointer; without an id, show the buffer of a thread."""
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.contract import OpenIn, OpenOut
+from middleout_mcp.memory.items import ITEM_OVERHEAD, episodes_of, item, operation_details, turn_out, visible
+from middleout_mcp.memory.overview import open_buffer, open_context, open_gap, open_stats
+from middleout_mcp.memory.paging import page_turns, read_cursor
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.policy import USED
+from middleout_mcp.records import Caller, Episode, Kind, Memory, Run, Turn, Use
+from middleout_mcp.times import to_iso
+
+_OPERATIONS = 20  # how many operations of a memory are listed
+_TURNS_READ = 1000  # no page holds more turns than this, whatever its budget
+
+
+async def open_episode(parts: Parts, caller: Caller, request: OpenIn) -> OpenOut:
+    """Open a pointer; see DESIGN §4. Raises NotFound in the same words for foreign, erased and unknown ids."""
+    now = parts.clock.now()
+    parts.sit(caller, now)
+    if request.id is None:
+        return await open_buffer(parts, caller, request, now)
+    if request.visible_from is not None:
+        raise InvalidInput("visible_from belongs to the buffer of a thread; leave id out to open that")
+    if request.id == "stats":
+        return await open_stats(parts, caller, now)
+    if request.id == "context":
+        return await open_context(parts, caller, request, now)
+    if request.thread is not None:
+        raise InvalidInput("thread goes with id context or with no id; an id alone says what to open")
+    openers: dict[str, Callable[[Parts, Caller, OpenIn, datetime], Awaitable[OpenOut | None]]] = {
+        "e": _episode,
+        "m": _memory,
+        "g": open_gap,
+        "run": _run,
+        "op": _operation,
+    }
+    opener = openers.get(request.id.partition("_")[0])
+    opened = await opener(parts, caller, request, now) if opener else None
+    if opened is None:
+        raise NotFound(f"there is nothing {request.id[:40]!r} to open; recall and the buffer return ids that open")
+    return opened
+
+
+async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+    found = await parts.store.threads.episode(caller.grant, [request.id or ""])
+    if not found:
+        return None
+    episode = found[0]
+    first, offset = read_cursor(request.cursor, default=episode.first_seq)
+    if not episode.first_seq <= first <= max(episode.last_seq, episode.first_seq):
+        raise InvalidInput("that cursor belongs to another episode; open this one without it")
+    turns = await _turns(parts, caller, episode, first)
+    page = page_turns(turns, offset, request.max_tokens)
+    memories = await visible(parts, caller, episode.memory_ids) if request.cursor is None else []
+    episodes = {episode.id: episode}
+    details: dict[str, Any] = {
+        "thread": episode.thread,
+        "start": to_iso(episode.start),
+        "end": to_iso(episode.end),
+        "status": "archived" if episode.archived else "live",
+    }
+    data = {str(turn.seq): turn.data for turn in page.turns if turn.data is not None}
+    if data:
+        details["data"] = data
+    return OpenOut(
+        id=episode.id,
+        type="episode",
+        line=episode.line or None,
+        turns=[turn_out(turn, page.texts[turn.seq]) for turn in page.turns] or None,
+        memories=_within([item(memory, now, episodes=episodes) for memory in memories], request.max_tokens) or None,
+        details=details,
+        truncated=page.cursor is not None,
+        cursor=page.cursor,
+    )
+
+
+async def _turns(parts: Parts, caller: Caller, episode: Episode, first: int) -> list[Turn]:
+    if episode.last_seq < first:
+        return []
+    return await parts.store.threads.turns(
+        caller.grant, episode.thread, first=first, last=episode.last_seq, limit=_TURNS_READ
+    )
+
+
+def _within(items: list[Any], max_tokens: int) -> list[Any]:
+    """As many of an episode's memories as a result can carry; their ids are all in the details of each."""
+    return items[: max(1, max_tokens // ITEM_OVERHEAD)]
+
+
+async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+    found = await visible(parts, caller, [request.id or ""])
+    if not found:
+        return None
+    memory = found[0]
+    part, offset = read_cursor(request.cursor, default=0)
+    if part != 0 or offset > len(memory.text):
+        raise InvalidInput("that cursor belongs to something else; open this memory without it")
+    page = page_turns([_as_turn(memory)], offset, request.max_tokens)
+    sources = await visible(parts, caller, memory.parents)
+    use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
+    if memory.namespace == caller.grant.write:
+        parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
+    shown = item(memory, now, text="", episodes=await episodes_of(parts, caller, [memory]))
+    return OpenOut(
+        id=memory.id,
+        type="summary" if memory.kind is Kind.SUMMARY else "memory",
+        text=page.texts[0],
+        memories=[item(source, now) for source in sources] or None,
+        details={
+            "record": shown.model_dump(exclude={"text", "pointers"}, exclude_none=True),
+            **await _details(parts, caller, memory),
+        },
+        truncated=page.cursor is not None,
+        cursor=page.cursor,
+    )
+
+
+def _as_turn(memory: Memory) -> Turn:
+    """A memory's text as a turn, so that long texts are paged by the same rule."""
+    return Turn(thread="", seq=0, role="", text=memory.text, at=memory.at)
+
+
+async def _details(parts: Parts, caller: Caller, memory: Memory) -> dict[str, Any]:
+    """What the record holds beside the item: its fields, its versions, its evidence, its operations."""
+    versions = await parts.store.memories.versions(caller.grant, memory.id)
+    operations = await parts.store.journal.operations(caller.grant, memory_id=memory.id, limit=_OPERATIONS)
+    given = {
+        "key": memory.key,
+        "value": memory.value,
+        "tags": list(memory.tags),
+        "known_by": None if memory.known_by is None else list(memory.known_by),
+        "privacy": memory.privacy,
+        "importance": memory.importance,
+        "emotional_weight": memory.emotional_weight,
+        "state": memory.state,
+        "due": to_iso(memory.due) if memory.due else None,
+        "pinned": memory.pinned or None,
+        "ref": memory.ref,
+        "agent": memory.agent,
+        "expires": to_iso(memory.expires_at) if memory.expires_at else memory.expires_session and "session",
+        "copies": memory.copies,
+        "use": round(memory.use, 3),
+        "last_used_at": to_iso(memory.last_used_at) if memory.last_used_at else None,
+        "merged_into": memory.merged_into,
+        "superseded_by": memory.superseded_by,
+        "summary_id": memory.summary_id,
+        "turns": list(memory.turns),
+    }
+    return {
+        **{field: value for field, value in given.items() if value not in (None, [])},
+        "versions": [
+            {"version": old.version, "updated_at": to_iso(old.updated_at), "text": old.text} for old in versions[:-1]
+        ],
+        "operations": [operation_details(operation) for operation in operations],
+    }
+
+
+async def _run(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+    run: Run | None = await parts.store.control.run(caller.grant, request.id or "")
+    if run is None:
+        return None
+    return OpenOut(
+        id=run.id,
+        type="run",
+        details={"status": run.status, "target": run.target, "created_at": to_iso(run.created_at), **run.plan},
+    )
+
+
+async def _operation(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+    operation = await parts.store.journal.operation(caller.grant, request.id or "")
+    if operation is None:
+        return None
+    memories = await visible(parts, caller, operation.memory_ids[: max(1, request.max_tokens // ITEM_OVERHEAD)])
+    return OpenOut(
+        id=operation.id,
+        type="operation",
+        memories=[item(memory, now) for memory in memories] or None,
+        details={**operation_details(operation), "counts": operation.counts, "memories": len(operation.memory_ids)},
+    )

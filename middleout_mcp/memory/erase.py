@@ -1,0 +1,186 @@
+"""Removing text for good: `erase` takes whole records, `redact` takes spans out of them (DESIGN §10)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from middleout_mcp.errors import InvalidInput
+from middleout_mcp.jobs.upkeep import backfill
+from middleout_mcp.memory.contract import ForgetOut
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.records import Caller, Change, Episode, Memory, Operation, Status, Turn, new_id
+from middleout_mcp.safety.screening import screen
+from middleout_mcp.words import episode_line, is_substantive
+
+_REMOVED = "[redacted]"
+_GONE = "Erased: the text is in no file of the store any more, and neither this nor a restore brings it back."
+_PENDING = (
+    "Erased: no answer holds it any more. Another process is still reading the file, so its last bytes are overwritten "
+    "as soon as that ends."
+)
+
+
+async def erase(parts: Parts, caller: Caller, memories: Sequence[Memory], operation: Operation) -> ForgetOut:
+    """Erase the memories and episodes that `operation` names, and all that was derived from them."""
+    erasure = await parts.store.memories.erase(
+        caller.grant, operation.memory_ids, operation.episode_ids, replace(operation, undoable=False)
+    )
+    touched = {memory.episode_id for memory in memories if memory.episode_id} - set(operation.episode_ids)
+    await _rewrite_lines(parts, caller, sorted(touched), operation)
+    return ForgetOut(
+        action="erase",
+        affected=[*erasure.memory_ids, *operation.episode_ids],
+        derived=list(erasure.dropped_summaries) or None,
+        erasure="complete" if erasure.complete else "pending",
+        operation_id=erasure.operation.id,
+        notice=_GONE if erasure.complete else _PENDING,
+    )
+
+
+async def _rewrite_lines(parts: Parts, caller: Caller, episode_ids: Sequence[str], operation: Operation) -> None:
+    """Write the lines of episodes that lost a turn anew, from the turns that are left."""
+    rewritten = []
+    for episode in await parts.store.threads.episode(caller.grant, episode_ids):
+        if episode.line or episode.last_seq < episode.first_seq:
+            continue
+        turns = await parts.store.threads.turns(
+            caller.grant, episode.thread, first=episode.first_seq, last=episode.last_seq
+        )
+        left = [(turn.name or turn.role, turn.text) for turn in turns if not turn.erased]
+        if left:
+            rewritten.append(replace(episode, line=episode_line(left)))
+    if rewritten:
+        again = Operation(
+            id=new_id("op"),
+            namespace=operation.namespace,
+            kind="reline",
+            at=operation.at,
+            agent=operation.agent,
+            session=operation.session,
+            episode_ids=tuple(episode.id for episode in rewritten),
+            undoable=False,
+        )
+        await parts.store.memories.commit(caller.grant, Change(operation=again, episodes=tuple(rewritten)))
+
+
+@dataclass(slots=True)
+class _Removal:
+    """Takes spans, or every secret, out of texts, and counts what it found."""
+
+    parts: Parts
+    spans: tuple[str, ...] | None
+    found: int = 0
+    kinds: list[str] = field(default_factory=list)
+
+    def clean(self, text: str) -> str:
+        """`text` without the spans."""
+        if self.spans is None:
+            screened = screen(text, self.parts.find_secrets)
+            self.kinds += screened.kinds
+            self.found += len(screened.kinds)
+            return screened.text
+        for span in self.spans:
+            self.found += text.count(span)
+            text = text.replace(span, _REMOVED)
+        return text
+
+    def clean_data(self, value: Any) -> Any:
+        """A JSON value whose strings are without the spans."""
+        if isinstance(value, str):
+            return self.clean(value)
+        if isinstance(value, list):
+            return [self.clean_data(entry) for entry in value]
+        if isinstance(value, dict):
+            return {self.clean(key): self.clean_data(entry) for key, entry in value.items()}
+        return value
+
+    def clean_memory(self, memory: Memory) -> Memory:
+        """A memory without the spans, in text, key, value, scope, tags and holders."""
+        text = self.clean(memory.text)
+        return replace(
+            memory,
+            text=text,
+            tags=tuple(self.clean(tag) for tag in memory.tags),
+            known_by=None if memory.known_by is None else tuple(self.clean(holder) for holder in memory.known_by),
+            status=memory.status if _says_something(text) else Status.REDACTED,
+            redacted=True,
+            embedded=False,
+            version=memory.version + 1,
+            key=self._clean_maybe(memory.key),
+            value=self._clean_maybe(memory.value),
+            scope=self._clean_maybe(memory.scope),
+        )
+
+    def _clean_maybe(self, text: str | None) -> str | None:
+        return None if text is None else self.clean(text)
+
+
+def _says_something(text: str) -> bool:
+    return is_substantive(text.replace(_REMOVED, " "))
+
+
+async def redact(
+    parts: Parts,
+    caller: Caller,
+    memories: Sequence[Memory],
+    episodes: Sequence[Episode],
+    spans: Sequence[str] | None,
+    operation: Operation,
+) -> ForgetOut:
+    """Remove the spans, or all detected secrets, wherever they occur in what the ids stand for.
+
+    That is a memory with its earlier versions and the turns it was filed from, an episode with its turns and line.
+    Raises InvalidInput where nothing of it was found: nothing is changed then.
+    """
+    removal = _Removal(parts, None if spans is None else tuple(sorted(set(spans), key=len, reverse=True)))
+    turns = await _turns_of(parts, caller, memories, episodes)
+    filed = await _episodes_of(parts, caller, memories, episodes)
+    new_memories = [replace(removal.clean_memory(memory), updated_at=operation.at) for memory in memories]
+    for memory in memories:
+        for version in await parts.store.memories.versions(caller.grant, memory.id):
+            removal.clean(version.text)
+    new_turns = [replace(turn, text=removal.clean(turn.text), data=removal.clean_data(turn.data)) for turn in turns]
+    new_episodes = [replace(episode, line=removal.clean(episode.line)) for episode in filed]
+    if not removal.found:
+        sought = "no secret" if spans is None else "none of the spans"
+        raise InvalidInput(f"{sought} was found in what these ids stand for; nothing was changed")
+    operation = replace(
+        operation,
+        undoable=False,
+        counts={"memories": len(new_memories), "turns": len(new_turns), "spans": removal.found},
+    )
+    done = await parts.store.memories.rewrite(caller.grant, new_memories, new_turns, new_episodes, operation)
+    if new_memories:
+        parts.later.put(lambda: backfill(parts))
+    return ForgetOut(
+        action="redact",
+        affected=[*(memory.id for memory in memories), *(episode.id for episode in episodes)],
+        operation_id=done.id,
+        notice=f"{removal.found} places were removed for good; their text cannot be restored.",
+    )
+
+
+async def _turns_of(
+    parts: Parts, caller: Caller, memories: Sequence[Memory], episodes: Sequence[Episode]
+) -> list[Turn]:
+    found: dict[tuple[str, int], Turn] = {}
+    for memory in memories:
+        if memory.thread is None or not memory.turns:
+            continue
+        linked = set(memory.turns)
+        turns = await parts.store.threads.turns(caller.grant, memory.thread, first=min(linked), last=max(linked))
+        found |= {(turn.thread, turn.seq): turn for turn in turns if turn.seq in linked}
+    for episode in episodes:
+        turns = await parts.store.threads.turns(
+            caller.grant, episode.thread, first=episode.first_seq, last=episode.last_seq
+        )
+        found |= {(turn.thread, turn.seq): turn for turn in turns}
+    return list(found.values())
+
+
+async def _episodes_of(
+    parts: Parts, caller: Caller, memories: Sequence[Memory], episodes: Sequence[Episode]
+) -> list[Episode]:
+    ids = list(dict.fromkeys(memory.episode_id for memory in memories if memory.episode_id))
+    filed = await parts.store.threads.episode(caller.grant, ids) if ids else []
+    return list({episode.id: episode for episode in (*filed, *episodes)}.values())

@@ -1,0 +1,283 @@
+"""`forget`: hide, demote, expire, merge, archive, redact, erase or restore; without ids, offer candidates."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.budget import cut
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.changes import Changes
+from middleout_mcp.memory.contract import Candidate, ForgetIn, ForgetOut
+from middleout_mcp.memory.erase import erase, redact
+from middleout_mcp.memory.intake import name
+from middleout_mcp.memory.items import may_see
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.memory.recall import search
+from middleout_mcp.memory.sittings import Sitting
+from middleout_mcp.policy import trust_rank
+from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Privacy, Status, new_id
+from middleout_mcp.retention.duplicates import merged_fields
+from middleout_mcp.times import parse_time
+
+_CANDIDATES = 5
+_CANDIDATE_TOKENS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What the given ids name in the write namespace."""
+
+    memories: tuple[Memory, ...]
+    episodes: tuple[Episode, ...]
+
+
+async def forget(parts: Parts, caller: Caller, request: ForgetIn) -> ForgetOut:
+    """Carry out one action; see DESIGN §4. Raises InvalidInput or NotFound before anything was changed."""
+    now = parts.clock.now()
+    sitting = parts.sit(caller, now)
+    _check_arguments(request)
+    if request.ids is None or request.query is not None:
+        return await _candidates(parts, caller, sitting, request, now)
+    reason = None if request.reason is None else name(parts, request.reason, "reason")
+    operations = [target for target in request.ids if target.startswith("op_")]
+    if operations:
+        return await _undo(parts, caller, sitting, request, operations, reason, now)
+    targets = await _targets(parts, caller, list(dict.fromkeys(request.ids)))
+    operation = Operation(
+        id=new_id("op"),
+        namespace=caller.grant.write,
+        kind=request.action,
+        at=now,
+        agent=caller.agent,
+        session=sitting.session.id,
+        reason=reason,
+        memory_ids=tuple(memory.id for memory in targets.memories),
+        episode_ids=tuple(episode.id for episode in targets.episodes),
+    )
+    if request.action == "erase":
+        return await erase(parts, caller, targets.memories, operation)
+    if request.action == "redact":
+        return await redact(parts, caller, targets.memories, targets.episodes, request.spans, operation)
+    return await _commit(parts, caller, sitting, request, targets, operation)
+
+
+def _check_arguments(request: ForgetIn) -> None:
+    if request.ids is not None and request.query is not None:
+        raise InvalidInput("give ids or a query, not both: a query only looks for candidates")
+    if request.ids is not None and not request.ids:
+        raise InvalidInput("ids is empty; name what to forget, or leave ids out to get candidates")
+    if request.query is not None and not request.query.strip():
+        raise InvalidInput("query is empty; describe what to forget, or leave it out for the last memories seen")
+    if request.spans is not None and request.action != "redact":
+        raise InvalidInput("spans belongs to action redact; leave it out")
+    if request.spans is not None and not all(span.strip() for span in request.spans):
+        raise InvalidInput("spans holds an empty text; give the words to remove, verbatim")
+    if request.until is not None and request.action != "suppress":
+        raise InvalidInput("until belongs to action suppress; leave it out")
+    if request.action == "merge" and request.ids is not None and len(set(request.ids)) < 2:
+        raise InvalidInput("merge needs at least two ids")
+
+
+async def _targets(parts: Parts, caller: Caller, ids: Sequence[str]) -> Targets:
+    grant = caller.grant
+    memories = [memory for memory in await parts.store.memories.get(grant, ids) if may_forget(memory, caller)]
+    episodes = [
+        episode for episode in await parts.store.threads.episode(grant, ids) if episode.namespace == grant.write
+    ]
+    known = {memory.id for memory in memories} | {episode.id for episode in episodes}
+    for target in ids:
+        if target not in known:
+            raise NotFound(f"there is no {target[:40]!r} to forget; recall returns the ids that exist")
+    return Targets(tuple(memories), tuple(episodes))
+
+
+def may_forget(memory: Memory, caller: Caller) -> bool:
+    """Whether the caller may change the memory: one of the write namespace, and no other agent's private one."""
+    if memory.namespace != caller.grant.write:
+        return False
+    return memory.privacy is not Privacy.PRIVATE or memory.agent == caller.agent
+
+
+async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: ForgetIn, now: datetime) -> ForgetOut:
+    """What could be meant: hits of the query, else the last memories stored or recalled in this session."""
+    if request.query is not None:
+        condition = Filter(now=now, agent=caller.agent, suppressed_in=())
+        ranked, _ = await search(parts, caller, request.query, condition, now)
+        found = [hit.memory for hit in ranked if hit.relevant]
+    else:
+        found = await parts.store.memories.get(caller.grant, sitting.recent[::-1])
+    offered = [
+        Candidate(id=memory.id, text=cut(memory.text, _CANDIDATE_TOKENS)[0], kind=memory.kind)
+        for memory in found
+        if memory.namespace == caller.grant.write and memory.status is Status.LIVE and may_see(memory, caller)
+    ][:_CANDIDATES]
+    notice = "Nothing was changed. Call forget again with the ids that are meant."
+    if not offered:
+        notice = "Nothing was changed, and nothing was found that could be meant."
+    return ForgetOut(action=request.action, candidates=offered, notice=notice)
+
+
+async def _undo(
+    parts: Parts,
+    caller: Caller,
+    sitting: Sitting,
+    request: ForgetIn,
+    operations: Sequence[str],
+    reason: str | None,
+    now: datetime,
+) -> ForgetOut:
+    if request.action != "restore":
+        raise InvalidInput(f"{request.action} works on memories and episodes; an operation can only be restored")
+    if len(request.ids or ()) > 1:
+        raise InvalidInput("undo one operation a call: give a single op_ id")
+    undo = Operation(
+        id=new_id("op"),
+        namespace=caller.grant.write,
+        kind="restore",
+        at=now,
+        agent=caller.agent,
+        session=sitting.session.id,
+        reason=reason,
+        undoes=operations[0],
+    )
+    done = await parts.store.journal.undo(caller.grant, operations[0], undo)
+    skipped = done.counts.get("skipped", 0)
+    return ForgetOut(
+        action="restore",
+        affected=[*done.memory_ids, *done.episode_ids],
+        operation_id=done.id,
+        notice=f"{skipped} changed again since and were left as they are." if skipped else None,
+    )
+
+
+async def _commit(
+    parts: Parts, caller: Caller, sitting: Sitting, request: ForgetIn, targets: Targets, operation: Operation
+) -> ForgetOut:
+    """The actions that only change fields; all of them can be undone."""
+    if targets.episodes and request.action not in ("archive", "restore"):
+        raise InvalidInput(f"{request.action} works on memories; for an episode use archive, erase or restore")
+    with_episodes = await _with_memories(parts, caller, targets)
+    changes = Changes(operation.at)
+    await _ACTIONS[request.action](_Work(parts, sitting, request, operation.at, changes), with_episodes)
+    archived = request.action == "archive"
+    episodes = tuple(
+        replace(episode, archived=archived) for episode in targets.episodes if episode.archived != archived
+    )
+    states = changes.states()
+    affected = [memory.id for memory in states] + [episode.id for episode in episodes]
+    if not affected:
+        return ForgetOut(action=request.action, notice="Nothing had to be changed.")
+    operation = replace(
+        operation,
+        memory_ids=tuple(memory.id for memory in states),
+        episode_ids=tuple(episode.id for episode in episodes),
+        counts={"memories": len(states), "episodes": len(episodes)},
+    )
+    change = Change(operation=operation, memories=states, episodes=episodes)
+    await parts.store.memories.commit(caller.grant, change)
+    return ForgetOut(action=request.action, affected=affected, operation_id=operation.id)
+
+
+async def _with_memories(parts: Parts, caller: Caller, targets: Targets) -> tuple[Memory, ...]:
+    """The given memories, and those filed in the given episodes."""
+    ids = [memory_id for episode in targets.episodes for memory_id in episode.memory_ids]
+    filed = await parts.store.memories.get(caller.grant, ids) if ids else []
+    every = (*targets.memories, *(memory for memory in filed if may_forget(memory, caller)))
+    return tuple({memory.id: memory for memory in every}.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What an action needs beside its targets."""
+
+    parts: Parts
+    sitting: Sitting
+    request: ForgetIn
+    now: datetime
+    changes: Changes
+
+
+async def _suppress(work: _Work, memories: Sequence[Memory]) -> None:
+    until = work.request.until
+    fields: dict[str, Any]
+    if until is None:
+        fields = {"suppressed_in": work.sitting.session.id, "suppressed_until": None}
+    elif until.strip().casefold() == "step":
+        step = work.sitting.step(work.now)
+        if step is None:
+            raise InvalidInput("no step is running: a step begins with a recall; leave until out for the session")
+        fields = {"suppressed_in": step, "suppressed_until": None}
+    else:
+        time = parse_time(until, work.now, work.parts.zone, what="until", prefer="future")
+        if time <= work.now:
+            raise InvalidInput("until is in the past; give a later time, step, or leave it out for the session")
+        fields = {"suppressed_in": None, "suppressed_until": time}
+    for memory in memories:
+        work.changes.change(memory, **fields)
+
+
+async def _demote(work: _Work, memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        work.changes.change(memory, demoted=True)
+
+
+async def _expire(work: _Work, memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        if memory.status is not Status.EXPIRED:
+            work.changes.change(memory, status=Status.EXPIRED, expires_at=work.now)
+
+
+async def _archive(work: _Work, memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        if memory.status is Status.LIVE:
+            work.changes.change(memory, status=Status.ARCHIVED)
+
+
+async def _merge(work: _Work, memories: Sequence[Memory]) -> None:
+    """Into the best source: the most trusted, then the most confident, then the newest, then the smallest id."""
+    settled = [memory.id for memory in memories if memory.status is not Status.LIVE]
+    if settled:
+        raise InvalidInput(f"{settled[0]} is not live; restore it first, or leave it out of the merge")
+    best = max(
+        sorted(memories, key=lambda memory: memory.id),
+        key=lambda memory: (trust_rank(memory.trust), memory.confidence, memory.updated_at),
+    )
+    for memory in memories:
+        if memory.id == best.id:
+            continue
+        state = work.changes.current(best)
+        work.changes.change(best, **merged_fields(state, memory, work.now))
+        work.changes.change(
+            memory, status=Status.SUPERSEDED, merged_into=best.id, superseded_by=best.id, valid_to=work.now
+        )
+
+
+async def _restore(work: _Work, memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        if memory.status is Status.REDACTED:
+            raise InvalidInput(f"{memory.id} was redacted; its former text is gone and cannot be restored")
+    for memory in memories:
+        lapsed = memory.expires_at is not None and memory.expires_at <= work.now
+        work.changes.change(
+            memory,
+            status=Status.LIVE,
+            expires_at=None if lapsed else memory.expires_at,
+            expires_session=None,
+            suppressed_in=None,
+            suppressed_until=None,
+            demoted=False,
+            merged_into=None,
+            superseded_by=None,
+            valid_to=None if memory.status is Status.SUPERSEDED else memory.valid_to,
+        )
+
+
+_ACTIONS: dict[str, Callable[[_Work, Sequence[Memory]], Awaitable[None]]] = {
+    "suppress": _suppress,
+    "demote": _demote,
+    "expire": _expire,
+    "archive": _archive,
+    "merge": _merge,
+    "restore": _restore,
+}

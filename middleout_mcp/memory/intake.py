@@ -1,0 +1,211 @@
+"""Reading the arguments of `remember`: everything is checked, cleaned and screened here, before anything is stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.conversation.capture import TurnDraft
+from middleout_mcp.errors import InvalidInput
+from middleout_mcp.memory.contract import MemoryIn, RememberIn, TurnIn
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.policy import DEFAULTS
+from middleout_mcp.records import Kind, Privacy, Source, TaskState
+from middleout_mcp.safety.hygiene import clean_line, clean_text
+from middleout_mcp.safety.screening import screen, screen_json
+from middleout_mcp.times import parse_expiry, parse_time
+
+_SETTABLE_KINDS = frozenset(Kind) - {Kind.SUMMARY}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDraft:
+    """One given memory, read: `fields` holds record fields by name, only those that were given."""
+
+    id: str | None
+    ref: str | None
+    fields: dict[str, Any]
+    turns: tuple[int, ...] | None
+    expires_with_session: bool = False
+    redacted: tuple[str, ...] = ()
+    refused: str | None = None
+    """Why this memory is rejected by policy; the others of the call are stored all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """A whole `remember` call, read."""
+
+    memories: tuple[MemoryDraft, ...]
+    turns: tuple[TurnDraft, ...]
+    thread: str | None
+    line: str | None
+    turns_redacted: tuple[str, ...] = ()
+    redacted_turns: frozenset[int] = field(default_factory=frozenset)
+
+
+def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
+    """Check and clean a call. Raises InvalidInput with the place of the fault; nothing was stored then."""
+    kinds: list[str] = []
+    redacted: set[int] = set()
+    turns = []
+    for index, message in enumerate(request.messages or ()):
+        turn, found = _turn(parts, message, now, f"messages[{index}]")
+        turns.append(turn)
+        kinds += found
+        if found:
+            redacted.add(index)
+    memories = tuple(
+        _memory(parts, MemoryIn(text=given) if isinstance(given, str) else given, now, f"memories[{index}]", len(turns))
+        for index, given in enumerate(request.memories or ())
+    )
+    line = None
+    if request.episode is not None:
+        screened = screen(clean_line(request.episode, what="episode", limit=2_000), parts.find_secrets)
+        line = screened.text
+        kinds += screened.kinds
+    return Intake(
+        memories,
+        tuple(turns),
+        None if request.thread is None else name(parts, request.thread, "thread"),
+        line,
+        tuple(dict.fromkeys(kinds)),
+        frozenset(redacted),
+    )
+
+
+def name(parts: Parts, text: str, what: str) -> str:
+    """A one-line name (thread, session, tag, reference), cleaned. Raises InvalidInput where it holds a secret."""
+    line = clean_line(text, what=what)
+    if screen(line, parts.find_secrets).kinds:
+        raise InvalidInput(f"{what} looks like a secret; use a name that is none")
+    return line
+
+
+def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[TurnDraft, tuple[str, ...]]:
+    screened = screen(
+        clean_text(message.text, max_bytes=parts.settings.max_text_bytes, what=f"{what}.text"), parts.find_secrets
+    )
+    data, kinds = screen_json(message.data, parts.find_secrets)
+    draft = TurnDraft(
+        role=clean_line(message.role, what=f"{what}.role", limit=50),
+        text=screened.text,
+        at=None if message.at is None else parse_time(message.at, now, parts.zone, what=f"{what}.at"),
+        name=None if message.name is None else name(parts, message.name, f"{what}.name"),
+        present=_names(parts, message.present, f"{what}.present"),
+        data=data,
+    )
+    return draft, (*screened.kinds, *kinds)
+
+
+def _names(parts: Parts, values: Sequence[str] | None, what: str) -> tuple[str, ...] | None:
+    if values is None:
+        return None
+    return tuple(dict.fromkeys(name(parts, value, what) for value in values))
+
+
+def _memory(parts: Parts, given: MemoryIn, now: datetime, what: str, messages: int) -> MemoryDraft:
+    if given.text is None and given.id is None:
+        raise InvalidInput(f"{what} has no text; only a change to an existing memory, named by id, may leave it out")
+    fields: dict[str, Any] = {}
+    redacted: list[str] = []
+    if given.text is not None:
+        text = clean_text(given.text, max_bytes=parts.settings.max_text_bytes, what=f"{what}.text")
+        screened = screen(text, parts.find_secrets)
+        fields["text"] = screened.text
+        redacted += screened.kinds
+    redacted += _classify(parts, given, fields, what)
+    session = _times(parts, given, now, fields, what)
+    for number in ("confidence", "importance", "emotional_weight", "pinned"):
+        if getattr(given, number) is not None:
+            fields[number] = getattr(given, number)
+    if redacted:
+        fields["redacted"] = True
+    return MemoryDraft(
+        id=given.id,
+        ref=None if given.ref is None else name(parts, given.ref, f"{what}.ref"),
+        fields=fields,
+        turns=_turn_indexes(given.turns, messages, what),
+        expires_with_session=session,
+        redacted=tuple(dict.fromkeys(redacted)),
+        refused=_refusal(parts, given, fields, redacted),
+    )
+
+
+def _classify(parts: Parts, given: MemoryIn, fields: dict[str, Any], what: str) -> list[str]:
+    """Fill kind, source, key, value, scope, tags, holders, privacy and task state; returns kinds of secrets found."""
+    redacted: list[str] = []
+    if given.kind is not None or given.state is not None or given.due is not None:
+        fields.update(_kind(given, what))
+    if given.source is not None:
+        fields["source"] = Source(given.source)
+        fields["trust"] = DEFAULTS[Source(given.source)].trust
+    if given.key is not None:
+        fields["key"] = key_name(name(parts, given.key, f"{what}.key"))
+    if given.value is not None:
+        screened = screen(clean_line(given.value, what=f"{what}.value", limit=2_000), parts.find_secrets)
+        fields["value"] = screened.text
+        redacted += screened.kinds
+    if given.scope is not None:
+        fields["scope"] = name(parts, given.scope, f"{what}.scope")
+    if given.tags is not None:
+        fields["tags"] = _names(parts, given.tags, f"{what}.tags")
+    if given.known_by is not None:
+        fields["known_by"] = _names(parts, given.known_by, f"{what}.known_by")
+    if given.privacy is not None and given.privacy != "secret":
+        fields["privacy"] = Privacy(given.privacy)
+    if given.state is not None:
+        fields["state"] = TaskState(given.state)
+    return redacted
+
+
+def key_name(text: str) -> str:
+    """A key in its one spelling: `Example Language` and `example_language` are the same."""
+    return "_".join(text.casefold().replace("-", " ").split())
+
+
+def _kind(given: MemoryIn, what: str) -> dict[str, Any]:
+    is_task = given.state is not None or given.due is not None
+    word = "" if given.kind is None else clean_line(given.kind, what=f"{what}.kind").casefold()
+    if word == Kind.SUMMARY:
+        raise InvalidInput(f"{what}.kind: summaries are made by compress; store this as fact, event or decision")
+    if is_task and word not in ("", Kind.TASK):
+        raise InvalidInput(f"{what}: state and due belong to kind task, not to {word}")
+    if is_task or word in _SETTABLE_KINDS:
+        return {"kind": Kind.TASK if is_task else Kind(word)}
+    return {"kind": Kind.FACT, "key": key_name(word)}
+
+
+def _times(parts: Parts, given: MemoryIn, now: datetime, fields: dict[str, Any], what: str) -> bool:
+    """Fill the time fields; True where the memory expires with the session."""
+    if given.at is not None:
+        fields["at"] = parse_time(given.at, now, parts.zone, what=f"{what}.at")
+    if given.due is not None:
+        fields["due"] = parse_time(given.due, now, parts.zone, what=f"{what}.due", prefer="future")
+    if given.expires is None:
+        return False
+    expires = parse_expiry(given.expires, now, parts.zone, what=f"{what}.expires")
+    if expires == "session":
+        return True
+    fields["expires_at"] = expires
+    return False
+
+
+def _turn_indexes(turns: list[int] | None, messages: int, what: str) -> tuple[int, ...] | None:
+    if turns is None:
+        return None
+    wrong = [index for index in turns if not 0 <= index < messages]
+    if wrong:
+        expected = f"0 to {messages - 1}" if messages else "no messages were given"
+        raise InvalidInput(f"{what}.turns names message {wrong[0]}, which is not in messages ({expected})")
+    return tuple(dict.fromkeys(turns))
+
+
+def _refusal(parts: Parts, given: MemoryIn, fields: dict[str, Any], redacted: list[str]) -> str | None:
+    if given.privacy == "secret":
+        return "secrets are never stored; keep it in a password manager and remember only where it is"
+    if redacted and parts.settings.secrets == "refuse":
+        return f"it holds a secret ({', '.join(dict.fromkeys(redacted))}); leave the secret out and try again"
+    if "text" in fields and not fields["text"].replace("[private]", "").strip():
+        return "nothing is left of it outside <private>"
+    return None

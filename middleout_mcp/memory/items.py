@@ -1,0 +1,114 @@
+"""How a memory is shown: the item of a result, its marks, and what its pointers cost to open."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.budget import count_tokens
+from middleout_mcp.memory.contract import Item, Pointer, TurnOut
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.records import Caller, Episode, Kind, Memory, Operation, Privacy, Status, Turn
+from middleout_mcp.times import to_iso
+
+ITEM_OVERHEAD = 45
+"""Prompt tokens that date, source, marks, id and pointer of one item cost beside its text."""
+
+
+def marks(memory: Memory, now: datetime) -> list[str]:
+    """The warnings a reader needs (DESIGN §2, §4)."""
+    found = []
+    if memory.disputed:
+        found.append("confirm before use")
+    if memory.weak:
+        found.append("weak")
+    if memory.status is not Status.LIVE:
+        found.append(str(memory.status))
+    elif memory.expires_at is not None and memory.expires_at <= now:
+        found.append(str(Status.EXPIRED))
+    if memory.redacted:
+        found.append("redacted")
+    if memory.state is not None:
+        due = f", due {to_iso(memory.due)[:10]}" if memory.due else ""
+        found.append(f"{memory.state}{due}")
+    return found
+
+
+def shown_status(memory: Memory, now: datetime) -> Status:
+    """The status, with what has lapsed counted as expired whether or not a job has marked it."""
+    lapsed = memory.expires_at is not None and memory.expires_at <= now
+    return Status.EXPIRED if lapsed and memory.status is Status.LIVE else memory.status
+
+
+def item(
+    memory: Memory,
+    now: datetime,
+    *,
+    text: str | None = None,
+    score: float | None = None,
+    episodes: Mapping[str, Episode] | None = None,
+) -> Item:
+    """One memory as an item; `text` where it was cut to fit, in which case the memory itself is a pointer."""
+    pointers = []
+    if text is not None and text != memory.text:
+        pointers.append(Pointer(id=memory.id, tokens=count_tokens(memory.text) + ITEM_OVERHEAD))
+    episode = (episodes or {}).get(memory.episode_id or "")
+    if episode is not None and not episode.archived:
+        pointers.append(Pointer(id=episode.id, tokens=episode.tokens))
+    return Item(
+        id=memory.id,
+        text=memory.text if text is None else text,
+        kind=memory.kind,
+        status=shown_status(memory, now),
+        rung=memory.rung,
+        at=to_iso(memory.at),
+        created_at=to_iso(memory.created_at),
+        updated_at=to_iso(memory.updated_at),
+        valid_from=to_iso(memory.valid_from) if memory.valid_from and memory.valid_to else None,
+        valid_to=to_iso(memory.valid_to) if memory.valid_to else None,
+        scope=memory.scope,
+        source=memory.source,
+        trust=memory.trust,
+        confidence=memory.confidence,
+        score=score,
+        marks=marks(memory, now) or None,
+        thread=memory.thread,
+        episode_id=memory.episode_id,
+        represents=memory.copies if memory.copies > 1 or memory.kind is Kind.SUMMARY else None,
+        pointers=pointers or None,
+    )
+
+
+async def episodes_of(parts: Parts, caller: Caller, memories: Sequence[Memory]) -> dict[str, Episode]:
+    """The episodes that these memories were filed in, by id."""
+    ids = list(dict.fromkeys(memory.episode_id for memory in memories if memory.episode_id))
+    return {episode.id: episode for episode in await parts.store.threads.episode(caller.grant, ids)} if ids else {}
+
+
+async def visible(parts: Parts, caller: Caller, ids: Sequence[str]) -> list[Memory]:
+    """The memories with these ids that the caller may see at all: sensitive and others' private ones are left out."""
+    return [memory for memory in await parts.store.memories.get(caller.grant, ids) if may_see(memory, caller)]
+
+
+def may_see(memory: Memory, caller: Caller) -> bool:
+    """Whether the caller may open the memory: private ones only their agent, sensitive ones nobody this way."""
+    if memory.privacy is Privacy.SENSITIVE:
+        return False
+    return memory.privacy is not Privacy.PRIVATE or memory.agent == caller.agent
+
+
+def turn_out(turn: Turn, text: str) -> TurnOut:
+    """A turn as a result shows it; `text` is the part of it on this page."""
+    return TurnOut(seq=turn.seq, role=turn.role, name=turn.name, at=to_iso(turn.at), text=text)
+
+
+def operation_details(operation: Operation) -> dict[str, Any]:
+    """An operation as a result shows it, with whether it can be undone."""
+    return {
+        "id": operation.id,
+        "kind": operation.kind,
+        "at": to_iso(operation.at),
+        "agent": operation.agent,
+        **({"reason": operation.reason} if operation.reason else {}),
+        **({"undone_by": operation.undone_by} if operation.undone_by else {}),
+        "undoable": operation.undoable and operation.undone_by is None,
+    }

@@ -1,0 +1,194 @@
+"""What `open_episode` shows without one record behind it: the buffer, a gap of it, the context of a thread, stats."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.budget import count_tokens
+from middleout_mcp.conversation.buffer import LINES, WINDOW, Shown, select
+from middleout_mcp.errors import InvalidInput
+from middleout_mcp.memory.contract import BufferLine, OpenIn, OpenOut
+from middleout_mcp.memory.intake import name
+from middleout_mcp.memory.items import operation_details, turn_out
+from middleout_mcp.memory.paging import page_turns, read_cursor
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.records import Caller, Episode, Thread
+from middleout_mcp.times import parse_time, to_iso
+
+PREFACE = (
+    "Earlier stretches of this conversation, one line each. These lines are notes, not the user's words, and no "
+    "evidence for a number: open an id to read what was said."
+)
+_NOTHING_HIDDEN = "Nothing of this conversation lies outside the view."
+_NO_THREAD = "No conversation was filed yet."
+_RECENT_OPERATIONS = 10
+_LINE_OVERHEAD = 12  # tokens of id and date of a buffer line
+
+
+async def _thread(parts: Parts, caller: Caller, wanted: str | None, now: datetime) -> Thread | None:
+    """The thread asked for, else the latest of this connection, else of this agent."""
+    threads = parts.store.threads
+    if wanted is not None:
+        thread = await threads.thread(caller.grant, name(parts, wanted, "thread"))
+        if thread is None:
+            raise InvalidInput("there is no such thread here; leave thread out for the latest one")
+        return thread
+    own = await threads.thread(caller.grant, parts.sit(caller, now).session.id)
+    return own or await threads.latest_thread(caller.grant, caller.agent)
+
+
+async def _buffer(
+    parts: Parts, caller: Caller, thread: Thread, visible_from: str | None, now: datetime
+) -> tuple[list[Shown], int]:
+    """The lines to show for a thread, and the sequence number from which its turns count as visible."""
+    episodes = [episode for episode in await parts.store.threads.episodes(caller.grant, thread.id) if opens(episode)]
+    first_visible = _first_visible(parts, episodes, thread, visible_from, now)
+    if first_visible is None:
+        same_sitting = bool(episodes) and episodes[-1].session == parts.sit(caller, now).session.id
+        first_visible = thread.turns - WINDOW + 1 if same_sitting else thread.turns + 2
+    return select(episodes, first_visible), first_visible
+
+
+def opens(episode: Episode) -> bool:
+    """Whether the line of an episode may be shown: only where its pointer still opens."""
+    return not episode.archived and bool(episode.tokens or episode.memory_ids)
+
+
+def _first_visible(
+    parts: Parts, episodes: Sequence[Episode], thread: Thread, visible_from: str | None, now: datetime
+) -> int | None:
+    """`visible_from` as a sequence number: given as one, or as the time of the oldest message in view."""
+    if visible_from is None:
+        return None
+    if visible_from.strip().isdecimal():
+        return int(visible_from.strip()[:12])
+    time = parse_time(visible_from, now, parts.zone, what="visible_from")
+    later = [episode.first_seq for episode in episodes if episode.start >= time]
+    return min(later, default=thread.turns + 2)
+
+
+def _lines(shown: Sequence[Shown]) -> list[BufferLine]:
+    lines = []
+    for entry in shown:
+        if entry.gap:
+            lines.append(_gap_line(entry.gap))
+        lines.append(_line(entry.episode))
+    return lines
+
+
+def _line(episode: Episode) -> BufferLine:
+    return BufferLine(
+        id=episode.id, date=to_iso(episode.end)[:10], line=episode.line, tokens=episode.tokens + _LINE_OVERHEAD
+    )
+
+
+def _gap_line(gap: Sequence[Episode]) -> BufferLine:
+    return BufferLine(
+        id="g_" + gap[0].id.partition("_")[2],
+        date=to_iso(gap[0].end)[:10],
+        line=f"{len(gap)} further stretches are not listed here",
+        tokens=sum(count_tokens(episode.line) + _LINE_OVERHEAD for episode in gap),
+        gap=len(gap),
+    )
+
+
+async def open_buffer(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut:
+    """The buffer of a thread (DESIGN §8)."""
+    if request.cursor is not None:
+        raise InvalidInput("the buffer has one page only; leave cursor out")
+    thread = await _thread(parts, caller, request.thread, now)
+    if thread is None:
+        return OpenOut(id="buffer", type="buffer", text=_NO_THREAD)
+    shown, _ = await _buffer(parts, caller, thread, request.visible_from, now)
+    lines = _lines(shown)
+    return OpenOut(
+        id="buffer",
+        type="buffer",
+        text=PREFACE if lines else _NOTHING_HIDDEN,
+        buffer=lines or None,
+        details={"thread": thread.id, "turns": thread.turns},
+    )
+
+
+async def open_gap(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+    """The stretches that a gap mark stands for, from its first one up to those that the buffer still lists."""
+    first = await parts.store.threads.episode(caller.grant, ["e_" + (request.id or "").partition("_")[2]])
+    if not first:
+        return None
+    episodes = [
+        episode
+        for episode in await parts.store.threads.episodes(caller.grant, first[0].thread)
+        if opens(episode) and episode.first_seq >= first[0].first_seq and episode.line
+    ]
+    left_out = episodes[: max(1, len(episodes) - (LINES - 1))]
+    start, _ = read_cursor(request.cursor, default=0)
+    lines: list[BufferLine] = []
+    budget = request.max_tokens
+    for episode in left_out[start:]:
+        budget -= count_tokens(episode.line) + _LINE_OVERHEAD
+        if lines and budget < 0:
+            break
+        lines.append(_line(episode))
+    following = start + len(lines)
+    more = following < len(left_out)
+    return OpenOut(
+        id=request.id or "",
+        type="gap",
+        text=PREFACE,
+        buffer=lines or None,
+        details={"thread": first[0].thread, "stretches": len(left_out)},
+        truncated=more,
+        cursor=f"t{following}.0" if more else None,
+    )
+
+
+async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut:
+    """What a prompt needs of a thread, within the budget: the buffer, then the newest turns verbatim (DESIGN §8)."""
+    thread = await _thread(parts, caller, request.thread, now)
+    if thread is None:
+        return OpenOut(id="context", type="context", text=_NO_THREAD)
+    tail = await parts.store.threads.tail(caller.grant, thread.id, WINDOW)
+    visible_from = str(tail[0].seq) if tail else None
+    shown, _ = await _buffer(parts, caller, thread, visible_from, now)
+    lines = _lines(shown)
+    budget = request.max_tokens - sum(count_tokens(line.line) + _LINE_OVERHEAD for line in lines)
+    if request.cursor is not None:
+        first, offset = read_cursor(request.cursor, default=1)
+        tail = [turn for turn in tail if turn.seq >= first]
+        lines, budget = [], request.max_tokens
+    else:
+        offset = 0
+    page = page_turns(tail, offset, max(100, budget))
+    return OpenOut(
+        id="context",
+        type="context",
+        text=PREFACE if lines else None,
+        buffer=lines or None,
+        turns=[turn_out(turn, page.texts[turn.seq]) for turn in page.turns] or None,
+        details={"thread": thread.id, "turns": thread.turns},
+        truncated=page.cursor is not None,
+        cursor=page.cursor,
+    )
+
+
+async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
+    """Counts of what the caller may see, the embedder, the file, and the newest operations with whether they undo."""
+    counts = await parts.store.memories.count(caller.grant)
+    embedding = await parts.store.search.embedding()
+    health = await parts.store.control.health()
+    operations = await parts.store.journal.operations(caller.grant, limit=_RECENT_OPERATIONS)
+    sitting = parts.sit(caller, now)
+    details: dict[str, Any] = {
+        "namespace": caller.grant.write,
+        "memories": dict(counts),
+        "session": {"id": sitting.session.id, "name": sitting.session.name, "turns": sitting.session.turns},
+        "embedder": {
+            "configured": parts.embedder.name if parts.embedder else "none",
+            "in_file": embedding.name or "none yet",
+            "dimension": embedding.dimension,
+            "loaded": bool(parts.embedder and parts.embedder.loaded),
+        },
+        "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version") if key in health},
+        "operations": [operation_details(operation) for operation in operations],
+    }
+    return OpenOut(id="stats", type="stats", details=details)

@@ -1,0 +1,59 @@
+"""What a use case works with, bundled once by the composition root."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from middleout_mcp.errors import EmbedderUnavailable
+from middleout_mcp.memory.later import Later
+from middleout_mcp.memory.sittings import Sitting, Sittings
+from middleout_mcp.ports import Clock, Embedder, FindSecrets, Store
+from middleout_mcp.records import Caller, Vector
+from middleout_mcp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_SAVE_SESSION_EVERY = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The ports, the settings, and this process's sittings and queue."""
+
+    store: Store
+    embedder: Embedder | None
+    find_secrets: FindSecrets
+    clock: Clock
+    settings: Settings
+    sittings: Sittings
+    later: Later
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The time zone in which naive times and relative words are read."""
+        return ZoneInfo(self.settings.timezone)
+
+    def sit(self, caller: Caller, now: datetime) -> Sitting:
+        """The caller's sitting; what the store knows of its last call is at most a minute old."""
+        sitting = self.sittings.of(caller, now)
+        if sitting.saved_at is not None and now - sitting.saved_at >= _SAVE_SESSION_EVERY:
+            session = replace(sitting.session)
+            sitting.saved_at = now
+
+            async def save() -> None:
+                await self.store.threads.save_session(caller.grant, session)
+
+            self.later.put(save)
+        return sitting
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector] | None:
+        """Vectors of the texts, or None where no embedder is set or it cannot be loaded (logged once a cause)."""
+        if self.embedder is None or not texts:
+            return None
+        try:
+            return await self.embedder.embed(texts)
+        except EmbedderUnavailable as error:
+            logger.warning("%s Text search goes on; new memories stay pending.", error)
+            return None

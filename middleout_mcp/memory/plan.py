@@ -1,0 +1,243 @@
+"""What one `remember` call will write: new memories, changes to stored ones, turns, an episode, uses.
+
+Planning reads the store and draws ids, but writes nothing, so that it can be done again after a conflict.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from middleout_mcp.conversation.capture import EventDraft, events, link_turns
+from middleout_mcp.errors import NotFound
+from middleout_mcp.memory.changes import Changes, differing
+from middleout_mcp.memory.contract import RememberedOut, RememberIn
+from middleout_mcp.memory.filing import Stretch, file_episode, place
+from middleout_mcp.memory.intake import Intake, MemoryDraft
+from middleout_mcp.memory.parts import Parts
+from middleout_mcp.memory.sittings import Sitting
+from middleout_mcp.policy import DEFAULTS, USED
+from middleout_mcp.records import (
+    Action,
+    Caller,
+    Episode,
+    Grant,
+    Kind,
+    Memory,
+    Source,
+    Status,
+    TaskState,
+    Trust,
+    Use,
+    new_id,
+)
+from middleout_mcp.retention.duplicates import merged_fields, same_claim
+from middleout_mcp.words import fold
+
+
+@dataclass(slots=True)
+class Plan:
+    """Everything the call will write, and the results it will answer with."""
+
+    now: datetime
+    changes: Changes
+    stretch: Stretch
+    episode: Episode | None
+    results: list[RememberedOut] = field(default_factory=list)
+    uses: tuple[Use, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the store holds already of the memories given: by id, by the caller's reference, by text."""
+
+    by_id: dict[str, Memory]
+    by_ref: dict[str, Memory]
+    by_text: dict[str, list[Memory]]
+
+
+async def make_plan(
+    parts: Parts, caller: Caller, sitting: Sitting, intake: Intake, request: RememberIn, now: datetime
+) -> Plan:
+    """Plan the call. Raises NotFound for an id that is not in the write namespace."""
+    stretch = await place(parts, caller, sitting, intake, now)
+    plan = Plan(now, Changes(now), stretch, await file_episode(parts, caller, sitting, intake, stretch, now))
+    filer = _Filer(parts, caller, sitting, intake, plan)
+    if intake.memories:
+        await filer.given(intake.memories)
+    else:
+        await filer.by_rule(events(stretch.drafts))
+    await _feedback(parts, caller, sitting, request, plan)
+    if plan.episode is not None:
+        ids = (result.id for result in plan.results if result.id and Action.REJECTED not in result.actions)
+        plan.episode = replace(plan.episode, memory_ids=tuple(dict.fromkeys((*plan.episode.memory_ids, *ids))))
+    return plan
+
+
+async def writable(parts: Parts, grant: Grant, ids: Sequence[str], what: str) -> dict[str, Memory]:
+    """Memories of the write namespace by id. Raises NotFound for any other id, in the same words for every reason."""
+    found = {memory.id: memory for memory in await parts.store.memories.get(grant, ids)}
+    for memory_id in ids:
+        if memory_id not in found or found[memory_id].namespace != grant.write:
+            raise NotFound(f"{what}: there is no memory {memory_id[:40]!r}; recall returns the ids that exist")
+    return found
+
+
+async def _feedback(parts: Parts, caller: Caller, sitting: Sitting, request: RememberIn, plan: Plan) -> None:
+    """Note `used` as uses of weight 1 and mark `wrong` ones for confirmation."""
+    used = list(dict.fromkeys(request.used or ()))
+    wrong = list(dict.fromkeys(request.wrong or ()))
+    for memory in (await writable(parts, caller.grant, used, "used")).values():
+        if memory.demoted:
+            plan.changes.change(memory, demoted=False)
+    for memory in (await writable(parts, caller.grant, wrong, "wrong")).values():
+        plan.changes.change(memory, disputed=True)
+    plan.uses = tuple(
+        Use(memory_id=memory_id, session=sitting.session.id, at=plan.now, weight=USED) for memory_id in used
+    )
+
+
+class _Filer:
+    """Turns drafts into new memories or into changes of stored ones, in the order given."""
+
+    def __init__(self, parts: Parts, caller: Caller, sitting: Sitting, intake: Intake, plan: Plan) -> None:
+        self._parts, self._caller, self._sitting = parts, caller, sitting
+        self._intake, self._plan = intake, plan
+        self._spoken = [draft.text for draft in intake.turns]
+
+    async def given(self, drafts: Sequence[MemoryDraft]) -> None:
+        """File the memories that the caller formulated."""
+        known = await self._known(drafts)
+        for draft in drafts:
+            self._plan.results.append(self._file(draft, known))
+
+    async def by_rule(self, drafts: Sequence[EventDraft]) -> None:
+        """File one event a substantive turn; a turn that was filed before keeps its memory."""
+        stretch = self._plan.stretch
+        refs = [f"{stretch.thread}:{stretch.seqs[draft.index]}" for draft in drafts]
+        stored = await self._parts.store.memories.by_ref(self._caller.grant, refs)
+        for draft, ref in zip(drafts, refs, strict=True):
+            if ref in stored:
+                result = RememberedOut(id=stored[ref].id, actions=[Action.MERGED], reason="stored before")
+            else:
+                given: dict[str, Any] = {"text": draft.text, "kind": draft.kind, "source": draft.source}
+                redacted = self._intake.turns_redacted if draft.index in self._intake.redacted_turns else ()
+                if redacted:
+                    given["redacted"] = True
+                event = MemoryDraft(id=None, ref=ref, fields=given, turns=(draft.index,), redacted=redacted)
+                result = self._store(event, self._new(event))
+            self._plan.results.append(result)
+
+    async def _known(self, drafts: Sequence[MemoryDraft]) -> _Known:
+        store, grant = self._parts.store.memories, self._caller.grant
+        ids = [draft.id for draft in drafts if draft.id is not None]
+        refs = [draft.ref for draft in drafts if draft.ref is not None]
+        texts = [draft.fields["text"] for draft in drafts if draft.id is None and draft.ref is None]
+        return _Known(
+            await writable(self._parts, grant, ids, "memories"),
+            await store.by_ref(grant, refs) if refs else {},
+            {fold(text): found for text, found in (await store.same_text(grant, texts)).items()} if texts else {},
+        )
+
+    def _file(self, draft: MemoryDraft, known: _Known) -> RememberedOut:
+        if draft.refused is not None:
+            return RememberedOut(actions=[Action.REJECTED], reason=draft.refused, redacted=list(draft.redacted) or None)
+        stored = known.by_id.get(draft.id or "") or known.by_ref.get(draft.ref or "")
+        if stored is not None:
+            return self._update(stored, draft)
+        memory = self._new(draft)
+        if draft.ref is not None:
+            known.by_ref[draft.ref] = memory
+            return self._store(draft, memory)
+        same = known.by_text.setdefault(fold(memory.text), [])
+        for old in same:
+            if same_claim(self._plan.changes.current(old), memory, at_given="at" in draft.fields):
+                return self._merge(old, memory, draft)
+        same.append(memory)
+        return self._store(draft, memory)
+
+    def _store(self, draft: MemoryDraft, memory: Memory) -> RememberedOut:
+        self._plan.changes.add(memory)
+        return _result(memory.id, [Action.STORED], draft)
+
+    def _merge(self, old: Memory, new: Memory, draft: MemoryDraft) -> RememberedOut:
+        state = self._plan.changes.current(old)
+        self._plan.changes.change(old, **merged_fields(state, new, self._plan.now))
+        return _result(old.id, [Action.MERGED], draft, reason="the same was stored before", merged_into=old.id)
+
+    def _update(self, stored: Memory, draft: MemoryDraft) -> RememberedOut:
+        """A new version of a stored memory; what the user says explicitly is thereby verified."""
+        fields = dict(draft.fields)
+        if fields.get("source") is Source.USER:
+            fields |= {"trust": Trust.VERIFIED, "disputed": False}
+            fields.setdefault("confidence", max(stored.confidence, DEFAULTS[Source.USER].confidence))
+        if draft.expires_with_session:
+            fields |= {"expires_session": self._sitting.session.id, "expires_at": None}
+        elif "expires_at" in fields:
+            fields["expires_session"] = None
+        if draft.turns and stored.thread in (None, self._plan.stretch.thread):
+            evidence = self._evidence(draft)
+            evidence.pop("at")
+            fields |= evidence
+        if draft.id is None:  # told again under its own reference: what was put aside is live again
+            fields |= {"status": Status.LIVE, "superseded_by": None, "merged_into": None}
+        before = self._plan.changes.current(stored)
+        after = self._plan.changes.change(stored, **fields)
+        changed = differing(before, after)
+        reason = f"changed {', '.join(changed)}" if changed else "nothing was different"
+        return _result(stored.id, [Action.UPDATED], draft, reason=reason)
+
+    def _new(self, draft: MemoryDraft) -> Memory:
+        fields = dict(draft.fields)
+        source = fields.setdefault("source", Source.AGENT)
+        defaults = DEFAULTS[source]
+        for name in ("importance", "confidence", "trust"):
+            fields.setdefault(name, getattr(defaults, name))
+        fields.setdefault("kind", Kind.FACT)
+        if fields["kind"] is Kind.TASK:
+            fields.setdefault("state", TaskState.OPEN)
+        evidence = self._evidence(draft)
+        fields.setdefault("at", evidence.pop("at"))
+        return Memory(
+            id=new_id("m"),
+            namespace=self._caller.grant.write,
+            agent=self._caller.agent,
+            session=self._sitting.session.id,
+            created_at=self._plan.now,
+            updated_at=self._plan.now,
+            ref=draft.ref,
+            valid_from=fields["at"],
+            expires_session=self._sitting.session.id if draft.expires_with_session else None,
+            status=Status.LIVE,
+            **evidence,
+            **fields,
+        )
+
+    def _evidence(self, draft: MemoryDraft) -> dict[str, Any]:
+        """Thread, episode and linked turns of a memory of this call, and when the last of those turns was said."""
+        stretch, episode = self._plan.stretch, self._plan.episode
+        indexes: Sequence[int] = ()
+        if stretch.drafts:
+            text = draft.fields.get("text", "")
+            indexes = draft.turns if draft.turns is not None else link_turns(text, self._spoken)
+        return {
+            "thread": stretch.thread,
+            "episode_id": episode.id if episode else None,
+            "turns": tuple(sorted({stretch.seqs[index] for index in indexes})),
+            "at": max((stretch.at(index, self._plan.now) for index in indexes), default=self._plan.now),
+        }
+
+
+def _result(
+    memory_id: str,
+    actions: list[Action],
+    draft: MemoryDraft,
+    *,
+    reason: str | None = None,
+    merged_into: str | None = None,
+) -> RememberedOut:
+    if draft.redacted:
+        actions = [*actions, Action.REDACTED]
+    return RememberedOut(
+        id=memory_id, actions=actions, reason=reason, merged_into=merged_into, redacted=list(draft.redacted) or None
+    )

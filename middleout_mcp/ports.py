@@ -1,0 +1,287 @@
+"""What the use cases need from the outside world. The docstrings are the contract, errors included.
+
+Every store method that touches content takes the namespace grant and behaves, for ids of other namespaces, exactly as
+for ids that never existed. Store methods raise `StoreUnavailable` (or a subclass) when the file cannot be used; nothing
+is then changed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeAlias
+
+from middleout_mcp.records import (
+    Change,
+    EmbeddingState,
+    Episode,
+    Erasure,
+    Filter,
+    Grant,
+    Hit,
+    Memory,
+    Operation,
+    Run,
+    Session,
+    Thread,
+    Turn,
+    Use,
+    Vector,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A secret found in a text: code points `start` to `end` (exclusive), and its kind such as `github_token`."""
+
+    start: int
+    end: int
+    kind: str
+
+
+FindSecrets: TypeAlias = Callable[[str], list[Span]]
+"""Secret spans of a text, in order and without overlaps."""
+
+
+class Clock(Protocol):
+    """Where time comes from; everything below takes `now` as an argument."""
+
+    def now(self) -> datetime:
+        """The current time, aware, UTC, cut to whole milliseconds."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns text into unit vectors, offline."""
+
+    @property
+    def name(self) -> str:
+        """The model's name, stored in the file and compared at open."""
+        ...
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors; 0 until the first `embed` of a model that is not bundled."""
+        ...
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is in memory."""
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector a text, in order; loads the model on first use, in a thread. Raises EmbedderUnavailable."""
+        ...
+
+    async def unload(self) -> None:
+        """Give the model's memory back; the next `embed` loads it again."""
+        ...
+
+
+class MemoryStore(Protocol):
+    """Memories: the only way content is written, and look-ups by id and condition."""
+
+    async def commit(self, grant: Grant, change: Change) -> Operation:
+        """Write `change` in one transaction, with rows, vectors, text index, operation and undo content together.
+
+        Raises Conflict when a memory's stored version is not the one before the given one, or when the turns given
+        do not start right after the last stored turn of their thread; InvalidInput for a memory outside
+        `grant.write`, and for an id or `ref` that a tombstone blocks.
+        """
+        ...
+
+    async def get(self, grant: Grant, ids: Sequence[str]) -> list[Memory]:
+        """The current versions, in the order of `ids`; unknown ids are left out."""
+        ...
+
+    async def by_ref(self, grant: Grant, refs: Sequence[str]) -> dict[str, Memory]:
+        """The memories of the write namespace that carry these caller's references."""
+        ...
+
+    async def same_text(self, grant: Grant, texts: Sequence[str]) -> dict[str, list[Memory]]:
+        """Live memories of the write namespace whose text is one of these but for NFC, case and spacing."""
+        ...
+
+    async def find(
+        self, grant: Grant, condition: Filter, *, limit: int, offset: int = 0, order: str = "at"
+    ) -> list[Memory]:
+        """Memories that meet the condition: newest `at` first (`order="at"`), or `updated`, `importance`, `due`."""
+        ...
+
+    async def versions(self, grant: Grant, memory_id: str) -> list[Memory]:
+        """Every stored version, oldest first, the current one last; empty for an unknown id."""
+        ...
+
+    async def count(self, grant: Grant) -> Mapping[str, int]:
+        """Memories of the read namespaces by status, plus `pending`, `threads`, `turns`, `episodes`."""
+        ...
+
+    async def rewrite(
+        self,
+        grant: Grant,
+        memories: Sequence[Memory],
+        turns: Sequence[Turn],
+        episodes: Sequence[Episode],
+        operation: Operation,
+    ) -> Operation:
+        """Redact: overwrite these memories, turns and episodes in place by id, then checkpoint as `erase` does.
+
+        Earlier versions of the memories and all undo content of the given ids are destroyed, so that nothing of the
+        former text is left; the memories become pending. Raises Conflict where a memory's version is not one more
+        than the stored one.
+        """
+        ...
+
+    async def erase(
+        self, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
+    ) -> Erasure:
+        """Remove for good, in one transaction, everything DESIGN §10 lists; then checkpoint the journal file."""
+        ...
+
+    async def finish_erasures(self) -> bool:
+        """Try again what a reader blocked; True when no erased bytes are left in any file."""
+        ...
+
+
+class ThreadStore(Protocol):
+    """Threads, turns, episodes and sessions."""
+
+    async def thread(self, grant: Grant, thread: str) -> Thread | None:
+        """The thread, or None where it does not exist."""
+        ...
+
+    async def latest_thread(self, grant: Grant, agent: str) -> Thread | None:
+        """The agent's most recently written thread in the write namespace."""
+        ...
+
+    async def turns(
+        self, grant: Grant, thread: str, *, first: int = 1, last: int | None = None, limit: int | None = None
+    ) -> list[Turn]:
+        """Turns `first` to `last` by sequence number, oldest first, at most `limit`. Empty for an unknown thread."""
+        ...
+
+    async def tail(self, grant: Grant, thread: str, count: int) -> list[Turn]:
+        """The newest `count` turns, oldest first."""
+        ...
+
+    async def episode(self, grant: Grant, ids: Sequence[str]) -> list[Episode]:
+        """Episodes by id, in order; unknown and erased ones left out."""
+        ...
+
+    async def episodes(self, grant: Grant, thread: str) -> list[Episode]:
+        """The thread's episodes that still open, in the order of their turns."""
+        ...
+
+    async def episode_by_key(self, grant: Grant, thread: str, key: str) -> Episode | None:
+        """The episode that a retry of the same stretch would overwrite."""
+        ...
+
+    async def sessions(self, grant: Grant, *, agent: str | None = None, limit: int = 20) -> list[Session]:
+        """The newest sessions of the read namespaces, newest first."""
+        ...
+
+    async def save_session(self, grant: Grant, session: Session) -> None:
+        """Insert the session, or overwrite it by id."""
+        ...
+
+
+class SearchStore(Protocol):
+    """Candidates for recall, and the vectors behind them."""
+
+    async def nearest(self, grant: Grant, vector: Vector, condition: Filter, k: int) -> list[Hit]:
+        """The k memories nearest by cosine among those that meet the condition, best first, ties by id.
+
+        Raises EmbedderMismatch when the vector's length is not the file's dimension.
+        """
+        ...
+
+    async def match(self, grant: Grant, terms: Sequence[str], condition: Filter, k: int) -> list[Hit]:
+        """The k best by bm25 that contain any of the terms, best first, ties by id. Terms are plain words; whatever
+        characters they hold, none acts as an operator.
+        """
+        ...
+
+    async def vectors(self, grant: Grant, ids: Sequence[str]) -> dict[str, Vector]:
+        """The stored vectors of these memories; pending ones left out."""
+        ...
+
+    async def embedding(self) -> EmbeddingState:
+        """The model of the vectors in the file. A new file takes the embedder it was opened with."""
+        ...
+
+    async def pending(self, limit: int) -> list[tuple[str, int, str]]:
+        """Memories of any namespace that have no vector yet: id, version, text to embed; oldest first."""
+        ...
+
+    async def add_vectors(self, rows: Sequence[tuple[str, int, Vector]]) -> int:
+        """Store vectors for memories whose version is still the one given; the number really stored."""
+        ...
+
+    async def begin_reembed(self, name: str, dimension: int) -> EmbeddingState:
+        """Start, or resume, the re-embedding to another model, beside the vectors in use."""
+        ...
+
+    async def reembed_batch(self, limit: int) -> list[tuple[str, int, str]]:
+        """The next memories without a vector of the new model: id, version, text to embed."""
+        ...
+
+    async def add_reembedded(self, rows: Sequence[tuple[str, int, Vector]]) -> EmbeddingState:
+        """Store vectors of the new model; when none is missing, switch to it in the same transaction."""
+        ...
+
+
+class JournalStore(Protocol):
+    """Operations with undo, and the use log."""
+
+    async def operation(self, grant: Grant, operation_id: str) -> Operation | None:
+        """One operation of a readable namespace."""
+        ...
+
+    async def operations(
+        self, grant: Grant, *, memory_id: str | None = None, limit: int = 20, offset: int = 0
+    ) -> list[Operation]:
+        """Newest first; with `memory_id`, those that touched it."""
+        ...
+
+    async def undo(self, grant: Grant, operation_id: str, operation: Operation) -> Operation:
+        """Put back what `operation_id` changed, as a new operation.
+
+        A memory that was changed again since keeps its newer state, one that was inserted is archived, erased ones
+        stay erased; `counts` of the result tells `restored` and `skipped`. Raises NotFound; InvalidInput where the
+        operation cannot be undone (erase, redact, or undone already).
+        """
+        ...
+
+    async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
+        """Record uses: for each memory and session the greatest weight counts, once."""
+        ...
+
+
+class ControlStore(Protocol):
+    """The file itself: runs, settings of the file, health, closing."""
+
+    async def save_run(self, grant: Grant, run: Run) -> None:
+        """Insert or overwrite a compression run."""
+        ...
+
+    async def run(self, grant: Grant, run_id: str) -> Run | None:
+        """A run of a readable namespace."""
+        ...
+
+    async def health(self) -> Mapping[str, Any]:
+        """Numbers about the file: path, bytes on disk, schema version, SQLite version, pages free."""
+        ...
+
+    async def close(self) -> None:
+        """Wait for the running write, checkpoint, close every connection. Safe to call twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The five roles of one store."""
+
+    memories: MemoryStore
+    threads: ThreadStore
+    search: SearchStore
+    journal: JournalStore
+    control: ControlStore

@@ -1,0 +1,1 @@
+"""From a query and candidates to a ranking (pure)."""

@@ -1,0 +1,1 @@
+"""Which memories are kept, merged or replaced (pure)."""

@@ -1,0 +1,1 @@
+"""What may be stored, and how far it may be trusted (pure)."""

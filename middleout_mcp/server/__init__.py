@@ -1,0 +1,1 @@
+"""The MCP server: what clients see, and how it starts and stops."""

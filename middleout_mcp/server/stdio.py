@@ -1,0 +1,92 @@
+"""Serving one client over standard input and output, and leaving at once when it is gone.
+
+There is one way out. A signal and a hang-up end the input (`wire`), the end of input ends the SDK's loop, that cancels
+what is in flight and closes the App, which waits for a running write; then the process ends without waiting for threads
+that still load a model. Whatever gets stuck on the way is given up after `_GRACE_SECONDS`: an unfinished write was
+not acknowledged, and the file undoes it.
+"""
+
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+
+from middleout_mcp.app import open_app
+from middleout_mcp.server.logs import frames, log_to_stderr
+from middleout_mcp.server.mcp_server import build_server
+from middleout_mcp.server.wire import take_input
+from middleout_mcp.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 10.0  # twice the time a write may wait for another process's write
+_EXPLANATION = """\
+middleout-mcp serves the Model Context Protocol on standard input and output: a client starts it, you rarely do.
+Memory file: {file}
+To connect a client, give it the command `middleout-mcp`, for example:
+  claude mcp add memory -- middleout-mcp
+To see what it does: middleout-mcp demo        All commands: middleout-mcp --help
+It now waits for protocol messages; leave with Ctrl-C.
+"""
+
+
+def serve_stdio(settings: Settings) -> NoReturn:
+    """Serve until the client closes the input or a signal comes; never returns."""
+    log_to_stderr(settings.log_level)
+    if sys.stdin is None or sys.stdout is None:
+        logger.error("standard input or output is closed; a client starts middleout-mcp with both connected to it")
+        os._exit(2)
+    if sys.stdin.isatty():
+        sys.stderr.write(_EXPLANATION.format(file=settings.file))
+    server = build_server(open_app(settings))
+    end_input = take_input(_give_up_later)
+    gc.freeze()  # what start-up made stays: no collection needs to look at it again
+    gc.enable()
+    anyio.run(_serve, server, end_input)
+    raise AssertionError("_serve leaves the process")
+
+
+async def _serve(server: MCPServer[None], end_input: Callable[[], None]) -> NoReturn:
+    try:
+        async with anyio.create_task_group() as tasks:
+            if sys.platform != "win32":
+                tasks.start_soon(_end_on_signal, end_input)
+            await server.run_stdio_async()
+            tasks.cancel_scope.cancel()
+    finally:
+        _leave(sys.exception())
+
+
+async def _end_on_signal(end_input: Callable[[], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for _ in signals:
+            end_input()
+
+
+def _leave(error: BaseException | None) -> NoReturn:
+    """End the process without waiting for its threads; a client that closed its end is no error."""
+    failed = error is not None and not _client_left(error)
+    if error is not None and failed:
+        logger.critical("the server stopped: %s", frames(error))
+    sys.stderr.flush()
+    os._exit(1 if failed else 0)
+
+
+def _client_left(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_client_left(each) for each in error.exceptions)
+    return isinstance(error, ConnectionError)
+
+
+def _give_up_later() -> None:
+    """After the end of input: whatever is stuck, such as a write to a client that does not read, ends with us."""
+    timer = threading.Timer(_GRACE_SECONDS, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,199 @@
+"""Hiding, archiving, merging, redacting, erasing and restoring."""
+
+from pathlib import Path
+
+import pytest
+
+from middleout_mcp.app import App
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.contract import ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
+from middleout_mcp.records import Caller
+from tests.memory.test_recall import file, texts
+
+pytestmark = pytest.mark.anyio
+
+
+def holding(folder: Path, text: str) -> list[str]:
+    """Names of the files below `folder` that hold `text`."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+
+
+async def test_without_ids_nothing_is_changed_and_the_last_memories_are_offered(app: App, caller: Caller) -> None:
+    await file(app, caller, *(f"Note {number} about chess" for number in range(7)))
+    offered = await app.forget(caller, ForgetIn(action="erase"))
+    assert offered.candidates is not None and len(offered.candidates) == 5
+    assert offered.candidates[0].text == "Note 6 about chess"
+    assert (offered.affected, offered.operation_id) == (None, None)
+    assert len(await texts(app, caller, query="chess note")) == 7
+
+
+async def test_a_query_offers_candidates_and_changes_nothing(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, "The gym costs 30 euros.", "Soup needs salt.")
+    offered = await app.forget(caller, ForgetIn(query="gym costs", action="erase"))
+    assert offered.candidates is not None and [one.id for one in offered.candidates] == ids[:1]
+    assert len(await texts(app, caller, query="gym costs")) == 1
+
+
+@pytest.mark.parametrize("action", ["archive", "expire"])
+async def test_what_was_put_aside_leaves_recall_and_restore_brings_it_back(
+    app: App, caller: Caller, action: str
+) -> None:
+    ids = await file(app, caller, "The gym costs 30 euros.")
+    done = await app.forget(caller, ForgetIn(ids=ids, action=action))  # type: ignore[arg-type]
+    assert done.affected == ids
+    assert await texts(app, caller, query="gym costs") == []
+    await app.forget(caller, ForgetIn(ids=ids, action="restore"))
+    assert await texts(app, caller, query="gym costs") == ["The gym costs 30 euros."]
+
+
+@pytest.mark.parametrize("action", ["archive", "expire", "suppress", "demote"])
+async def test_an_operation_is_undone_to_the_same_state(app: App, caller: Caller, action: str) -> None:
+    ids = await file(app, caller, MemoryIn(text="The gym costs 30 euros.", tags=["money"]))
+    store = (await app.parts()).store.memories
+    before = (await store.get(caller.grant, ids))[0]
+    done = await app.forget(caller, ForgetIn(ids=ids, action=action))  # type: ignore[arg-type]
+    await app.forget(caller, ForgetIn(ids=[done.operation_id or ""], action="restore"))
+    after = (await store.get(caller.grant, ids))[0]
+    assert (after.status, after.tags, after.demoted, after.suppressed_in, after.expires_at, after.text) == (
+        before.status,
+        before.tags,
+        before.demoted,
+        before.suppressed_in,
+        before.expires_at,
+        before.text,
+    )
+
+
+async def test_undoing_a_remember_takes_its_memories_out_of_recall(app: App, caller: Caller) -> None:
+    done = await app.remember(caller, RememberIn(memories=["Added by mistake."]))
+    await app.forget(caller, ForgetIn(ids=[done.operation_id or ""], action="restore"))
+    assert await texts(app, caller, query="added by mistake") == []
+
+
+async def test_merge_keeps_the_best_source_and_unites_the_rest(app: App, caller: Caller) -> None:
+    ids = await file(
+        app,
+        caller,
+        MemoryIn(text="Prefers Python.", tags=["code"]),
+        MemoryIn(text="Likes Python best.", source="user", tags=["language"]),
+    )
+    done = await app.forget(caller, ForgetIn(ids=ids, action="merge"))
+    found = (await app.recall(caller, RecallIn(query="Python"))).items
+    assert [item.id for item in found] == [ids[1]]
+    assert found[0].represents == 2
+    shown = await app.recall(caller, RecallIn(query="Python", include=["superseded"]))
+    assert {item.id for item in shown.items} == set(ids)
+    await app.forget(caller, ForgetIn(ids=[done.operation_id or ""], action="restore"))
+    assert len((await app.recall(caller, RecallIn(query="Python"))).items) == 2
+
+
+async def test_an_id_that_was_just_listed_can_be_deleted(app: App, caller: Caller) -> None:
+    await file(app, caller, *(f"Page {number} of the atlas" for number in range(10)))
+    listed = (await app.recall(caller, RecallIn(query="page of the atlas", limit=10))).items
+    done = await app.forget(caller, ForgetIn(ids=[item.id for item in listed], action="erase"))
+    assert done.affected is not None and len(done.affected) == 10
+    assert await texts(app, caller, query="page of the atlas") == []
+
+
+async def test_a_planted_text_is_in_the_files_before_an_erase_and_in_none_afterwards(
+    app: App, caller: Caller, tmp_path: Path
+) -> None:
+    planted = "xylophonic7zebra"
+    turns = [TurnIn(role="user", text=f"My nickname is {planted}.", data={"again": planted}, name=planted)]
+    done = await app.remember(caller, RememberIn(messages=turns, episode=f"Nickname {planted} told.", thread="t"))
+    given = MemoryIn(text=f"Nickname: {planted}", tags=[planted], key=planted, value=planted, turns=[0])
+    extra = await app.remember(caller, RememberIn(memories=[given], messages=turns, thread="t"))
+    ids = [done.results[0].id or "", extra.results[0].id or ""]
+    await app.remember(caller, RememberIn(memories=[MemoryIn(id=ids[1], text=f"The nickname {planted}, corrected")]))
+    await app.recall(caller, RecallIn(query=planted))
+    await app.settled()
+    assert holding(tmp_path, planted)
+    gone = await app.forget(caller, ForgetIn(ids=ids, action="erase"))
+    assert gone.erasure == "complete"
+    assert holding(tmp_path, planted) == []
+    assert await texts(app, caller, query=planted) == []
+    for target in ids:
+        with pytest.raises(NotFound):
+            await app.open_episode(caller, OpenIn(id=target))
+
+
+async def test_erasing_an_episode_takes_its_turns_line_and_memories(app: App, caller: Caller, tmp_path: Path) -> None:
+    turns = [TurnIn(role="user", text="The vault word is quokka88."), TurnIn(role="user", text="It rains in Bergen.")]
+    done = await app.remember(caller, RememberIn(messages=turns, thread="t"))
+    assert done.episode is not None
+    await app.forget(caller, ForgetIn(ids=[done.episode.id], action="erase"))
+    assert holding(tmp_path, "quokka88") == []
+    with pytest.raises(NotFound):
+        await app.open_episode(caller, OpenIn(id=done.episode.id))
+
+
+async def test_the_line_of_an_episode_that_lost_a_turn_is_written_from_the_rest(app: App, caller: Caller) -> None:
+    turns = [TurnIn(role="user", text="The vault word is quokka88."), TurnIn(role="user", text="It rains in Bergen.")]
+    done = await app.remember(caller, RememberIn(messages=turns, thread="t", episode="Vault word quokka88, rain"))
+    await app.forget(caller, ForgetIn(ids=[done.results[0].id or ""], action="erase"))
+    assert done.episode is not None
+    opened = await app.open_episode(caller, OpenIn(id=done.episode.id))
+    assert opened.line is not None and "Bergen" in opened.line and "quokka88" not in opened.line
+
+
+async def test_an_erased_ref_stays_erased(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, MemoryIn(text="Lives in Riga.", ref="crm/9"))
+    await app.forget(caller, ForgetIn(ids=ids, action="erase"))
+    with pytest.raises(InvalidInput, match="erased"):
+        await file(app, caller, MemoryIn(text="Lives in Riga.", ref="crm/9"))
+    await file(app, caller, "Lives in Riga.")
+    assert len(await texts(app, caller, query="lives in Riga")) == 1
+
+
+async def test_an_erase_cannot_be_undone_and_says_so(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, "A thing to erase.")
+    done = await app.forget(caller, ForgetIn(ids=ids, action="erase"))
+    with pytest.raises(InvalidInput):
+        await app.forget(caller, ForgetIn(ids=[done.operation_id or ""], action="restore"))
+
+
+async def test_redact_removes_the_span_everywhere_and_keeps_the_rest(app: App, caller: Caller, tmp_path: Path) -> None:
+    turns = [TurnIn(role="user", text="My landlord is called Zbigniewitz and he is kind.")]
+    done = await app.remember(caller, RememberIn(messages=turns, thread="t", episode="Landlord Zbigniewitz is kind"))
+    ids = [done.results[0].id or ""]
+    await app.remember(caller, RememberIn(memories=[MemoryIn(id=ids[0], text="Landlord Zbigniewitz is very kind.")]))
+    done_redact = await app.forget(caller, ForgetIn(ids=ids, action="redact", spans=["Zbigniewitz"]))
+    await app.settled()
+    assert holding(tmp_path, "Zbigniewitz") == []
+    assert await texts(app, caller, query="landlord very kind") == ["Landlord [redacted] is very kind."]
+    with pytest.raises(InvalidInput):
+        await app.forget(caller, ForgetIn(ids=[done_redact.operation_id or ""], action="restore"))
+
+
+async def test_redacting_what_is_not_there_changes_nothing(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, "Nothing to see.")
+    with pytest.raises(InvalidInput, match="nothing was changed"):
+        await app.forget(caller, ForgetIn(ids=ids, action="redact", spans=["absent"]))
+    with pytest.raises(InvalidInput, match="no secret"):
+        await app.forget(caller, ForgetIn(ids=ids, action="redact"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"ids": []}, "ids is empty"),
+        ({"ids": ["m_1"], "query": "x"}, "not both"),
+        ({"query": " "}, "query is empty"),
+        ({"ids": ["m_1"], "action": "merge"}, "at least two"),
+        ({"ids": ["m_1"], "spans": ["x"]}, "belongs to action redact"),
+        ({"ids": ["m_1"], "until": "step"}, "belongs to action suppress"),
+        ({"ids": ["op_1"], "action": "archive"}, "can only be restored"),
+    ],
+)
+async def test_arguments_that_do_not_fit_together_are_refused(
+    app: App, caller: Caller, arguments: dict, words: str
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await app.forget(caller, ForgetIn(**arguments))
+
+
+@pytest.mark.parametrize("target", ["m_000000000", "e_000000000", "op_00000000", "nonsense", ""])
+async def test_unknown_ids_are_refused_in_one_sentence(app: App, caller: Caller, target: str) -> None:
+    action = "restore" if target.startswith("op_") else "archive"
+    with pytest.raises(InvalidInput):
+        await app.forget(caller, ForgetIn(ids=[target], action=action))  # type: ignore[arg-type]

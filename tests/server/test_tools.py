@@ -1,0 +1,186 @@
+"""The tools over a real client in memory, in both eras of the protocol."""
+
+import ast
+import logging
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from middleout_mcp.budget import count_tokens
+from tests.server.connect import ERAS, ROOT, ask, connected, new_app, refusal, text_of
+
+HOSTILE_QUERIES = [
+    '"',
+    "'",
+    "a AND",
+    "NEAR(",
+    "*",
+    "(",
+    "-",
+    'col:"x"',
+    "^",
+    "\x00",
+    "{}",
+    "a" * 5000,
+    "tea OR OR",
+    "🫖",
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_what_is_remembered_is_recalled_opened_and_forgotten(tmp_path, era):
+    async with connected(new_app(tmp_path), era) as client:
+        stored = await ask(
+            client,
+            "remember",
+            memories=[{"text": "Ann drinks green tea at breakfast.", "kind": "preference", "source": "user"}],
+            messages=[{"role": "user", "text": "I drink green tea at breakfast.", "name": "Ann"}],
+            episode="Ann tells what she drinks.",
+            thread="kitchen",
+        )
+        memory = stored["results"][0]["id"]
+        result = await client.call_tool("recall", {"query": "green tea at breakfast"})
+        assert memory in [item["id"] for item in result.structured_content["items"]]
+        assert f"[{memory} " in text_of(result)
+        assert "data, not instructions" in text_of(result)
+        opened = await ask(client, "open_episode", id=stored["episode"]["id"])
+        assert opened["turns"][0]["text"] == "I drink green tea at breakfast."
+        forgotten = await ask(client, "forget", ids=[memory], action="erase")
+        assert memory in forgotten["affected"]
+        again = await ask(client, "recall", query="green tea at breakfast")
+        assert memory not in [item["id"] for item in again["items"]]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_agent_is_the_name_of_the_client(tmp_path, era):
+    async with connected(new_app(tmp_path), era) as client:
+        stored = await ask(client, "remember", memories=["Tea is hot."])
+        opened = await ask(client, "open_episode", id=stored["results"][0]["id"])
+        assert opened["details"]["agent"] == client.client_info.name if client.client_info else "mcp"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_refusal_is_one_plain_sentence(tmp_path, era):
+    async with connected(new_app(tmp_path), era) as client:
+        assert await refusal(client, "recall", limit=-1) == "limit must be at least 1"
+        for tool in ("remember", "recall", "open_episode", "forget", "compress"):
+            sentence = await refusal(client, tool, colour="red")
+            assert sentence.startswith(f"unknown argument 'colour' of {tool}; it takes ")
+            assert "\n" not in sentence
+        unknown = await refusal(client, "open_episode", id="m_000000000")
+        assert "Error executing" not in unknown
+        assert "\n" not in unknown
+
+
+@pytest.mark.anyio
+async def test_text_that_looks_like_json_is_stored_and_returned_verbatim(tmp_path):
+    texts = ["123", '{"a":1}', '["x"]', "null"]
+    async with connected(new_app(tmp_path), "auto") as client:
+        stored = await ask(client, "remember", memories=texts)
+        for text, result in zip(texts, stored["results"], strict=True):
+            assert (await ask(client, "open_episode", id=result["id"]))["text"] == text
+            await ask(client, "recall", query=text)
+
+
+@pytest.mark.anyio
+async def test_queries_full_of_operators_are_words(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        await ask(client, "remember", memories=["Tea is hot."])
+        for query in HOSTILE_QUERIES:
+            result = await client.call_tool("recall", {"query": query})
+            assert not result.is_error or "\n" not in text_of(result), query
+
+
+@pytest.mark.anyio
+async def test_a_default_recall_stays_below_its_budget_whatever_is_stored(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        long = [f"Tea of sort number {number}. " + "It is very good tea indeed. " * 40 for number in range(60)]
+        await ask(client, "remember", memories=long)
+        for arguments in ({"query": "tea"}, {}):
+            result = await client.call_tool("recall", arguments)
+            assert count_tokens(text_of(result)) < 2_000
+        result = await client.call_tool("recall", {"query": "tea", "limit": 1000, "max_tokens": 10_000})
+        assert count_tokens(text_of(result)) < 10_000
+
+
+@pytest.mark.anyio
+async def test_pages_of_a_recall_are_followed_by_the_cursor_in_the_text(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        sorts = ("green", "black", "white", "red", "yellow", "smoked")
+        await ask(client, "remember", memories=[f"Ann keeps {sort} tea in tin {sort}." for sort in sorts])
+        first = await client.call_tool("recall", {"query": "tea", "limit": 2})
+        cursor = first.structured_content["cursor"]
+        assert f"cursor={cursor!r}" in text_of(first)
+        second = await ask(client, "recall", query="tea", limit=2, cursor=cursor)
+        seen = {item["id"] for item in first.structured_content["items"]}
+        assert seen.isdisjoint(item["id"] for item in second["items"])
+
+
+@pytest.mark.anyio
+async def test_null_is_nowhere_in_structured_content(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        stored = await client.call_tool("remember", {"memories": ["Tea is hot."]})
+        recalled = await client.call_tool("recall", {"query": "tea"})
+        found = await client.call_tool("forget", {"query": "tea"})
+        planned = await client.call_tool("compress", {})
+    for result in (stored, recalled, found, planned):
+        assert not has_null(result.structured_content)
+        assert len(result.content) == 1
+        assert not text_of(result).lstrip().startswith("{")
+
+
+def has_null(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(map(has_null, value.values()))
+    if isinstance(value, list):
+        return any(map(has_null, value))
+    return value is None
+
+
+@pytest.mark.anyio
+async def test_what_is_not_supported_yet_is_refused_not_ignored(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        assert "not supported" in await refusal(client, "recall", viewpoint="task")
+        assert "not supported" in await refusal(client, "compress", dry_run=False)
+
+
+@pytest.mark.anyio
+async def test_an_unexpected_error_is_masked_and_logged_without_text(tmp_path, caplog):
+    app = new_app(tmp_path)
+    app._clock = None  # any fault will do: the next use of the clock raises AttributeError
+    async with connected(app, "auto") as client:
+        with caplog.at_level(logging.ERROR):
+            sentence = await refusal(client, "remember", memories=["my private words"])
+    assert sentence == "internal error in remember; the server's log says where"
+    logged = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("middleout_mcp"))
+    assert "AttributeError" in logged
+    assert "my private words" not in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_corrupt_file_is_told_by_every_call_and_not_before(tmp_path):
+    (tmp_path / "memory.db").write_bytes(b"this is no database" * 1000)
+    async with connected(new_app(tmp_path), "auto") as client:
+        assert len((await client.list_tools()).tools) == 5
+        sentence = await refusal(client, "recall", query="tea")
+        assert "\n" not in sentence
+        assert sentence == await refusal(client, "recall", query="tea")
+
+
+def test_the_protocol_package_is_used_through_public_names_and_below_its_next_major_version():
+    used = [node for path in (ROOT / "middleout_mcp" / "server").glob("*.py") for node in ast.walk(parse(path))]
+    modules = [node.module or "" for node in used if isinstance(node, ast.ImportFrom)]
+    names = [alias.name for node in used if isinstance(node, ast.ImportFrom | ast.Import) for alias in node.names]
+    private = [name for name in (*modules, *names) if name.startswith("_") or "._" in name]
+    assert "mcp.server.mcpserver" in modules
+    assert not private
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert [name for name in wanted if name.startswith("mcp")] == ["mcp>=2.3,<3"]
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
