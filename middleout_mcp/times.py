@@ -256,7 +256,7 @@ def _next_year(start: date) -> date | None:
 
 
 def _whole(start: date, end: date | None, zone: tzinfo) -> _Reading:
-    """The days `start` to `end` (exclusive) in `zone`. Midnights skipped by a clock change fall on the change itself."""
+    """The days `start` to `end` (exclusive) in `zone`; a midnight that a clock change skips falls on the change."""
     first = datetime.combine(start, time.min, zone)
     return _Reading(first, first, datetime.combine(end, time.min, zone) if end else None)
 

@@ -160,7 +160,7 @@ async def _details(parts: Parts, caller: Caller, memory: Memory) -> dict[str, An
     }
 
 
-async def _run(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+async def _run(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) -> OpenOut | None:
     run: Run | None = await parts.store.control.run(caller.grant, request.id or "")
     if run is None:
         return None

@@ -45,11 +45,10 @@ async def place(parts: Parts, caller: Caller, sitting: Sitting, intake: Intake, 
     known = align(tail, intake.turns)
     seqs: list[int] = []
     fresh: list[Turn] = []
-    for draft, seq in zip(intake.turns, known, strict=True):
-        if seq is None:
-            seq = count + 1 + len(fresh)
-            fresh.append(_turn(thread, seq, draft, now))
-        seqs.append(seq)
+    for draft, stored_as in zip(intake.turns, known, strict=True):
+        if stored_as is None:
+            fresh.append(_turn(thread, count + 1 + len(fresh), draft, now))
+        seqs.append(fresh[-1].seq if stored_as is None else stored_as)
     return Stretch(thread, intake.turns, tuple(seqs), tuple(fresh), count + len(fresh) + 1)
 
 

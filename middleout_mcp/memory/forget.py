@@ -247,7 +247,7 @@ async def _merge(work: _Work, memories: Sequence[Memory]) -> None:
         if memory.id == best.id:
             continue
         state = work.changes.current(best)
-        work.changes.change(best, **merged_fields(state, memory, work.now))
+        work.changes.change(best, **merged_fields(state, memory))
         work.changes.change(
             memory, status=Status.SUPERSEDED, merged_into=best.id, superseded_by=best.id, valid_to=work.now
         )

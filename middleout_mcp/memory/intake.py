@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from anyio.to_thread import run_sync
+
 from middleout_mcp.conversation.capture import TurnDraft
 from middleout_mcp.errors import InvalidInput
 from middleout_mcp.memory.contract import MemoryIn, RememberIn, TurnIn
@@ -12,9 +14,10 @@ from middleout_mcp.memory.parts import Parts
 from middleout_mcp.policy import DEFAULTS
 from middleout_mcp.records import Kind, Privacy, Source, TaskState
 from middleout_mcp.safety.hygiene import clean_line, clean_text
-from middleout_mcp.safety.screening import screen, screen_json
+from middleout_mcp.safety.screening import screen, screen_field, screen_json
 from middleout_mcp.times import parse_expiry, parse_time
 
+_LONG_CALL = 50_000  # characters; screening them takes about 40 ms
 _SETTABLE_KINDS = frozenset(Kind) - {Kind.SUMMARY}
 
 
@@ -44,8 +47,19 @@ class Intake:
     redacted_turns: frozenset[int] = field(default_factory=frozenset)
 
 
-def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
-    """Check and clean a call. Raises InvalidInput with the place of the fault; nothing was stored then."""
+async def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
+    """Check and clean a call, a long one in a thread, so that others are answered meanwhile.
+
+    Raises InvalidInput with the place of the fault; nothing was stored then.
+    """
+    texts = [message.text for message in request.messages or ()]
+    texts += [given if isinstance(given, str) else given.text or "" for given in request.memories or ()]
+    if sum(map(len, texts)) < _LONG_CALL:
+        return _read(parts, request, now)
+    return await run_sync(_read, parts, request, now)
+
+
+def _read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
     kinds: list[str] = []
     redacted: set[int] = set()
     turns = []
@@ -74,9 +88,12 @@ def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
     )
 
 
-def name(parts: Parts, text: str, what: str) -> str:
-    """A one-line name (thread, session, tag, reference), cleaned. Raises InvalidInput where it holds a secret."""
-    line = clean_line(text, what=what)
+def name(parts: Parts, text: str, what: str, *, faithful: bool = False) -> str:
+    """A one-line name (thread, session, tag, reference), cleaned. Raises InvalidInput where it holds a secret.
+
+    `faithful` keeps compatibility characters, for a caller's own references.
+    """
+    line = clean_line(text, what=what, faithful=faithful)
     if screen(line, parts.find_secrets).kinds:
         raise InvalidInput(f"{what} looks like a secret; use a name that is none")
     return line
@@ -123,7 +140,7 @@ def _memory(parts: Parts, given: MemoryIn, now: datetime, what: str, messages: i
         fields["redacted"] = True
     return MemoryDraft(
         id=given.id,
-        ref=None if given.ref is None else name(parts, given.ref, f"{what}.ref"),
+        ref=None if given.ref is None else name(parts, given.ref, f"{what}.ref", faithful=True),
         fields=fields,
         turns=_turn_indexes(given.turns, messages, what),
         expires_with_session=session,
@@ -143,7 +160,8 @@ def _classify(parts: Parts, given: MemoryIn, fields: dict[str, Any], what: str) 
     if given.key is not None:
         fields["key"] = key_name(name(parts, given.key, f"{what}.key"))
     if given.value is not None:
-        screened = screen(clean_line(given.value, what=f"{what}.value", limit=2_000), parts.find_secrets)
+        value = clean_line(given.value, what=f"{what}.value", limit=2_000, faithful=True)
+        screened = screen_field(given.key or "", value, parts.find_secrets)
         fields["value"] = screened.text
         redacted += screened.kinds
     if given.scope is not None:

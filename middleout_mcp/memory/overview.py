@@ -110,7 +110,7 @@ async def open_buffer(parts: Parts, caller: Caller, request: OpenIn, now: dateti
     )
 
 
-async def open_gap(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
+async def open_gap(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) -> OpenOut | None:
     """The stretches that a gap mark stands for, from its first one up to those that the buffer still lists."""
     first = await parts.store.threads.episode(caller.grant, ["e_" + (request.id or "").partition("_")[2]])
     if not first:

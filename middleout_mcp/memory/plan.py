@@ -162,7 +162,7 @@ class _Filer:
 
     def _merge(self, old: Memory, new: Memory, draft: MemoryDraft) -> RememberedOut:
         state = self._plan.changes.current(old)
-        self._plan.changes.change(old, **merged_fields(state, new, self._plan.now))
+        self._plan.changes.change(old, **merged_fields(state, new))
         return _result(old.id, [Action.MERGED], draft, reason="the same was stored before", merged_into=old.id)
 
     def _update(self, stored: Memory, draft: MemoryDraft) -> RememberedOut:

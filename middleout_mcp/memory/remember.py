@@ -25,7 +25,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
     if not any((request.memories, request.messages, request.episode, request.session, request.used, request.wrong)):
         raise InvalidInput("nothing to remember: give memories, messages, an episode line, used, wrong or session")
     now = parts.clock.now()
-    intake = read(parts, request, now)
+    intake = await read(parts, request, now)
     session_name = name(parts, request.session, "session") if request.session not in (None, "end") else None
     sitting = parts.sittings.of(caller, now, session_name)
     vectors: dict[str, Vector] = {}
@@ -41,7 +41,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
         except Conflict:
             if attempt == _ATTEMPTS - 1:
                 raise
-    await _after(parts, caller, sitting, plan, vectors, end=request.session == "end")
+    await _after(parts, caller, sitting, plan, end=request.session == "end")
     return _result(plan, vectors, change.operation if change else None)
 
 
@@ -83,9 +83,7 @@ def _change(caller: Caller, sitting: Sitting, plan: Plan, vectors: dict[str, Vec
     )
 
 
-async def _after(
-    parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, vectors: dict[str, Vector], *, end: bool
-) -> None:
+async def _after(parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, *, end: bool) -> None:
     """Note what the sitting has seen, end it if asked, and queue what is still without a vector."""
     turns = sitting.session.turns + len(plan.stretch.fresh)
     sitting.session = replace(sitting.session, turns=turns)

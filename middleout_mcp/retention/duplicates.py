@@ -1,7 +1,5 @@
 """When two memories say the same thing (pure). So far only identical texts; look-alikes are never merged."""
 
-from datetime import datetime
-
 from middleout_mcp.policy import trust_rank
 from middleout_mcp.records import Kind, Memory, Privacy
 
@@ -22,7 +20,7 @@ def same_claim(old: Memory, new: Memory, *, at_given: bool) -> bool:
     return True
 
 
-def merged_fields(old: Memory, new: Memory, now: datetime) -> dict[str, object]:
+def merged_fields(old: Memory, new: Memory) -> dict[str, object]:
     """What `old` gains when `new` is merged into it: the better source, united tags, evidence and use.
 
     Trust rises only where the newcomer's own source is better; a copy never raises trust by repetition alone.

@@ -1,4 +1,4 @@
-"""Start, memory and exit beside an empty server on the same SDK, interleaved in one run; then calls while a model loads.
+"""Start, memory and exit beside an empty server on the same SDK, interleaved; then calls while a model loads.
 
     python -m tests.benchmarks.start [--rounds 15]
 
@@ -151,7 +151,7 @@ def while_loading() -> dict[str, float]:
             began = time.perf_counter()
             number = server.send("ping")
             answers = [server.answer()]
-            while answers[-1]["id"] not in (number,):
+            while answers[-1]["id"] != number:
                 answers.append(server.answer())
             waits.append((time.perf_counter() - began) * 1000)
             if loading in [answer["id"] for answer in answers]:

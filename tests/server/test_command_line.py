@@ -43,7 +43,7 @@ def test_version_and_help(tmp_path):
         ({"MIDDLEOUT_NAMESPACE": "two words"}, "namespace"),
         ({"MIDDLEOUT_SYNCHRONOUS": "sometimes"}, "'full' or 'normal'"),
         ({"MIDDLEOUT_MAX_TEXT_BYTES": "lots"}, "max_text_bytes"),
-        ({"MIDDLEOUT_READ_NAMESPACES": "a,b"}, "JSON"),
+        ({"MIDDLEOUT_READ_NAMESPACES": "a, two words"}, "namespace"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence_and_exit_code_2(tmp_path, environment, sentence):

@@ -1,4 +1,4 @@
-"""The main job on a real conversation: it goes in through a real client over stdio, is found again, opens, is forgotten."""
+"""The main job, through a real client over stdio: a conversation goes in, is found again, opens, is forgotten."""
 
 import json
 import os

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +46,10 @@ RESOURCES = [
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[str]]]:
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A file in which another namespace has one of everything that has an id, and those ids."""
     home = tmp_path_factory.mktemp("shared")
-    yield home, anyio.run(_populate, home)
+    return home, anyio.run(_populate, home)
 
 
 async def _populate(home: Path) -> list[str]:

@@ -59,7 +59,8 @@ async def test_the_resources_are_those_of_the_design(tmp_path, era):
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_every_resource_is_what_open_episode_renders(tmp_path, era):
-    async with connected(new_app(tmp_path), era) as client:
+    app = new_app(tmp_path)
+    async with connected(app, era) as client:
         stored = await ask(
             client,
             "remember",
@@ -69,6 +70,8 @@ async def test_every_resource_is_what_open_episode_renders(tmp_path, era):
             episode="Ann orders tea.",
         )
         episode, memory = stored["episode"]["id"], stored["results"][0]["id"]
+        await ask(client, "open_episode", id=memory)
+        await app.settled()  # opening counts as a use, once a session, which the memory then tells
         for uri, arguments in {
             "memory://buffer": {},
             "memory://stats": {"id": "stats"},
@@ -96,14 +99,18 @@ async def test_a_thread_of_any_name_is_reached_through_its_encoded_uri(tmp_path,
 async def test_an_id_of_another_namespace_is_answered_like_one_that_never_existed(tmp_path):
     async with connected(new_app(tmp_path, namespace="ann"), "auto") as client:
         stored = await ask(
-            client, "remember", memories=["Green tea."], messages=[{"role": "user", "text": "Green tea."}], thread="t"
+            client,
+            "remember",
+            memories=["Green tea."],
+            messages=[{"role": "user", "text": "Green tea."}],
+            thread="theirs",
         )
     async with connected(new_app(tmp_path, namespace="bob"), "auto") as client:
         for foreign, random, uri in (
             (stored["results"][0]["id"], "m_000000000", "memory://memories/{}"),
             (stored["episode"]["id"], "e_000000000", "memory://episodes/{}"),
-            ("t", "u", "memory://threads/{}/buffer"),
-            ("t", "u", "memory://threads/{}/context"),
+            ("theirs", "unheard", "memory://threads/{}/buffer"),
+            ("theirs", "unheard", "memory://threads/{}/context"),
         ):
             errors = [await fault(client, uri.format(name)) for name in (foreign, random)]
             assert [error.code for error in errors] == [INVALID_PARAMS] * 2

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from middleout_mcp.adapters.sqlite.connection import Connection
-from middleout_mcp.adapters.sqlite.rows import MEMORY, OPERATION, insert, to_json, to_ms
+from middleout_mcp.adapters.sqlite.rows import MEMORY, OPERATION, insert, to_json
 from middleout_mcp.records import Memory, Operation
 
 logger = logging.getLogger(__name__)

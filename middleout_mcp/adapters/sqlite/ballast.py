@@ -36,8 +36,7 @@ class Ballast:
             return False
         try:
             with open(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
-                for _ in range(SIZE // len(_BLOCK)):
-                    stream.write(_BLOCK)
+                stream.writelines(_BLOCK for _ in range(SIZE // len(_BLOCK)))
         except OSError as error:
             logger.warning("No room for the ballast file of %d bytes: %s", SIZE, error.strerror)
             self._file.unlink(missing_ok=True)

@@ -48,7 +48,8 @@ def _visible(condition: Filter) -> Iterator[_Part]:
 
 def _of_status(condition: Filter) -> _Part:
     lapsed, values = _lapsed(condition)
-    sql, found = ["0"], ()  # no status asked for: nothing is found
+    sql = ["0"]  # no status asked for: nothing is found
+    found: tuple[Any, ...] = ()
     for status in dict.fromkeys(condition.statuses):
         if status is Status.LIVE:
             sql, found = [*sql, f"m.status = 'live' AND NOT ({lapsed})"], found + values
@@ -74,6 +75,17 @@ def _lapsed(condition: Filter) -> _Part:
     return f"({sql}) OR (m.expires_session IS NOT NULL AND NOT EXISTS ({session}))", (now, now, now, now)
 
 
+def _timed(condition: Filter) -> Iterator[_Part]:
+    """When it happened, and when it was valid."""
+    if condition.since is not None:
+        yield "m.at >= ?", (to_ms(condition.since),)
+    if condition.until is not None:
+        yield "m.at <= ?", (to_ms(condition.until),)
+    if condition.as_of is not None:
+        moment = to_ms(condition.as_of)
+        yield "coalesce(m.valid_from, m.at) <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)", (moment, moment)
+
+
 def _asked(condition: Filter) -> Iterator[_Part]:
     """What the caller narrows the search to."""
     if condition.kinds:
@@ -82,13 +94,7 @@ def _asked(condition: Filter) -> Iterator[_Part]:
         yield "EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value = ?)", (bindable(tag),)
     if condition.scope is not None:
         yield "m.scope IS NULL OR m.scope = ?", (bindable(condition.scope),)
-    if condition.since is not None:
-        yield "m.at >= ?", (to_ms(condition.since),)
-    if condition.until is not None:
-        yield "m.at <= ?", (to_ms(condition.until),)
-    if condition.as_of is not None:
-        moment = to_ms(condition.as_of)
-        yield "coalesce(m.valid_from, m.at) <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)", (moment, moment)
+    yield from _timed(condition)
     for column in ("thread", "session"):
         if (wanted := getattr(condition, column)) is not None:
             yield f"m.{column} = ?", (bindable(wanted),)

@@ -256,7 +256,7 @@ def _full(file: Path) -> str:
 
 
 def _is_full(error: apsw.Error) -> bool:
-    return isinstance(error, apsw.FullError) or error.extendedresult in _FULL_IO
+    return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", None) in _FULL_IO
 
 
 def _commit(connection: Connection, work: Callable[[Connection], T]) -> T:

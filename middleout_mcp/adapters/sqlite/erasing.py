@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, vectors
 from middleout_mcp.adapters.sqlite.connection import Connection
@@ -99,12 +100,12 @@ class _Erasing:
         """The rows of those ids that exist."""
         rows = []
         for memory_id in dict.fromkeys(ids):
-            row = self.connection.execute(
+            row: Any = self.connection.execute(
                 "SELECT n, id, ref, thread, turns FROM memory WHERE namespace = ? AND id = ?",
                 (self.namespace, bindable(memory_id)),
             ).fetchone()
             if row is not None:
-                rows.append(_Row(*row[:4], turns=from_list(row[4])))
+                rows.append(_Row(row[0], row[1], row[2], row[3], from_list(row[4])))
         return rows
 
     def derived(self, ids: Iterable[str]) -> list[_Row]:
@@ -155,7 +156,7 @@ class _Erasing:
                 (n, seq),
             )
             self.emptied += self.connection.changes()
-            held = self.connection.execute(
+            held: list[Any] = self.connection.execute(
                 "SELECT n FROM episode WHERE namespace = ? AND thread = ? AND ? BETWEEN first_seq AND last_seq",
                 (self.namespace, thread, seq),
             ).fetchall()
@@ -171,7 +172,7 @@ class _Erasing:
 
     def leave_episodes(self, memory_id: str) -> None:
         """Take a memory out of the episodes that it was filed in."""
-        rows = self.connection.execute(
+        rows: list[Any] = self.connection.execute(
             "SELECT e.n, e.memory_ids FROM episode e WHERE e.namespace = ? "
             "AND EXISTS (SELECT 1 FROM json_each(e.memory_ids) j WHERE j.value = ?)",
             (self.namespace, memory_id),

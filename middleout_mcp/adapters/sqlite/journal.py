@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from middleout_mcp.adapters.sqlite import audit, namespaces, vectors, writing
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
@@ -38,7 +39,8 @@ class Journal:
 
         def work(connection: Connection) -> list[Operation]:
             names = readable(connection, grant)
-            touched, values = "", ()
+            touched = ""
+            values: tuple[Any, ...] = ()
             if memory_id is not None:
                 touched = " AND o.seq IN (SELECT operation FROM operation_memory WHERE memory_id = ?)"
                 values = (bindable(memory_id),)
@@ -130,9 +132,10 @@ class _Undoing:
         named = self.connection.execute("SELECT count(*) FROM operation_memory WHERE operation = ?", (seq,)).get
         self.skipped += max(0, named - kept)  # erased or redacted since
         space = vectors.space(self.connection)
-        rows = self.connection.execute(
+        rows: list[Any] = self.connection.execute(
             f"SELECT u.before, u.after, u.use_after, v.record, {MEMORY.select('m')} FROM undo_memory u "
-            "JOIN memory m ON m.n = u.memory LEFT JOIN memory_version v ON v.memory = u.memory AND v.version = u.before "
+            "JOIN memory m ON m.n = u.memory "
+            "LEFT JOIN memory_version v ON v.memory = u.memory AND v.version = u.before "
             "WHERE u.operation = ? ORDER BY u.memory",
             (seq,),
         ).fetchall()
@@ -151,7 +154,7 @@ class _Undoing:
             self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
 
     def _episodes(self, seq: int) -> None:
-        rows = self.connection.execute(
+        rows: list[Any] = self.connection.execute(
             f"SELECT u.before, u.after, e.revision, {EPISODE.select('e')} FROM undo_episode u "
             "JOIN episode e ON e.n = u.episode WHERE u.operation = ? AND e.erased_at IS NULL",
             (seq,),

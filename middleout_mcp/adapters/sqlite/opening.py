@@ -1,6 +1,7 @@
 """Opening the file: making it, refusing what it cannot be, migrating it, and bundling the five roles."""
 
 import os
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio.to_thread
@@ -50,31 +51,25 @@ def _open(file: Path, synchronous: str) -> Database:
     ballast = Ballast(file.with_name(file.name + ".ballast"))
     if not writable:
         return Database(file, None, _readers(file, immutable=True), ballast)
-    with explained(file):
+    with explained(file), ExitStack() as opened:
         _look_before_writing(file)
         writer = connect(file, writing=True, synchronous=synchronous)
-        try:
-            schema.migrate(writer, file)
-            readers = _readers(file, immutable=False)
-        except BaseException:
-            writer.close()
-            raise
+        opened.callback(writer.close)
+        schema.migrate(writer, file)
+        readers = _readers(file, immutable=False)
+        opened.pop_all()  # all went well: nothing is closed here
     return Database(file, writer, readers, ballast)
 
 
 def _readers(file: Path, *, immutable: bool) -> list[Connection]:
     readers: list[Connection] = []
-    with explained(file):
-        try:
-            for _ in range(READERS):
-                reader = connect_immutable(file) if immutable else connect(file, writing=False, synchronous="full")
-                readers.append(reader)
-            if immutable:
-                _check_complete(readers[0], file)
-        except BaseException:
-            for reader in readers:
-                reader.close()
-            raise
+    with explained(file), ExitStack() as opened:
+        for _ in range(READERS):
+            readers.append(connect_immutable(file) if immutable else connect(file, writing=False, synchronous="full"))
+            opened.callback(readers[-1].close)
+        if immutable:
+            _check_complete(readers[0], file)
+        opened.pop_all()
     return readers
 
 

@@ -25,7 +25,8 @@ CREATE TABLE memory (
     at INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
     agent TEXT NOT NULL, source TEXT NOT NULL, trust TEXT NOT NULL, privacy TEXT NOT NULL,
     confidence REAL NOT NULL, importance REAL NOT NULL, emotional_weight REAL NOT NULL,
-    tags TEXT NOT NULL, key TEXT, value TEXT, scope TEXT, known_by TEXT, state TEXT, due INTEGER, pinned INTEGER NOT NULL,
+    tags TEXT NOT NULL, key TEXT, value TEXT, scope TEXT, known_by TEXT,
+    state TEXT, due INTEGER, pinned INTEGER NOT NULL,
     ref TEXT, session TEXT, thread TEXT, episode_id TEXT, turns TEXT NOT NULL,
     valid_from INTEGER, valid_to INTEGER, expires_at INTEGER, expires_session TEXT,
     suppressed_until INTEGER, suppressed_in TEXT,
@@ -87,7 +88,8 @@ CREATE TABLE episode (
     namespace INTEGER NOT NULL REFERENCES namespace (n), id TEXT NOT NULL, thread TEXT NOT NULL, key TEXT NOT NULL,
     start INTEGER NOT NULL, "end" INTEGER NOT NULL, line TEXT NOT NULL,
     first_seq INTEGER NOT NULL, last_seq INTEGER NOT NULL, memory_ids TEXT NOT NULL,
-    tokens INTEGER NOT NULL, agent TEXT NOT NULL, session TEXT, created_at INTEGER NOT NULL, archived INTEGER NOT NULL, erased_at INTEGER,
+    tokens INTEGER NOT NULL, agent TEXT NOT NULL, session TEXT, created_at INTEGER NOT NULL,
+    archived INTEGER NOT NULL, erased_at INTEGER,
     revision INTEGER NOT NULL DEFAULT 1,
     UNIQUE (namespace, id), UNIQUE (namespace, thread, key)
 ) STRICT;
@@ -122,13 +124,15 @@ CREATE TABLE memory_key (
     memory INTEGER PRIMARY KEY REFERENCES memory (n) ON DELETE CASCADE, key BLOB NOT NULL, since INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE undo_memory (
-    operation INTEGER NOT NULL REFERENCES operation (seq), memory INTEGER NOT NULL REFERENCES memory (n) ON DELETE CASCADE,
+    operation INTEGER NOT NULL REFERENCES operation (seq),
+    memory INTEGER NOT NULL REFERENCES memory (n) ON DELETE CASCADE,
     before INTEGER, after INTEGER NOT NULL, use_after REAL NOT NULL,
     PRIMARY KEY (operation, memory)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX undo_memory_memory ON undo_memory (memory);
 CREATE TABLE undo_episode (
-    operation INTEGER NOT NULL REFERENCES operation (seq), episode INTEGER NOT NULL REFERENCES episode (n) ON DELETE CASCADE,
+    operation INTEGER NOT NULL REFERENCES operation (seq),
+    episode INTEGER NOT NULL REFERENCES episode (n) ON DELETE CASCADE,
     before TEXT, after INTEGER NOT NULL,
     PRIMARY KEY (operation, episode)
 ) STRICT;

@@ -1,6 +1,7 @@
 """The search role: candidates by vector and by text, filtered before the cut, and the vectors behind them."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from middleout_mcp.adapters.sqlite import fulltext, vectors
 from middleout_mcp.adapters.sqlite.condition import where
@@ -135,7 +136,7 @@ def _without(connection: Connection, column: str, limit: int) -> list[tuple[str,
 
 def _embed(connection: Connection, table: str, column: str, memory_id: str, version: int, vector: Vector) -> int:
     """Store a vector where the memory still has that version and none; how many that were."""
-    rows = connection.execute(
+    rows: list[Any] = connection.execute(
         f"SELECT n, namespace, status FROM memory WHERE id = ? AND version = ? AND {column} = 0", (memory_id, version)
     ).fetchall()
     for n, namespace, status in rows:

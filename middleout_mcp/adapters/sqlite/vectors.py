@@ -7,6 +7,7 @@ upsert and accepts NaN, so rows are deleted and inserted, and vectors are checke
 import math
 from array import array
 from dataclasses import dataclass
+from typing import Any
 
 from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.errors import EmbedderMismatch, InvalidInput
@@ -57,7 +58,7 @@ class Space:
 
 def space(connection: Connection) -> Space:
     """The state of the vectors in this transaction."""
-    row = connection.execute(
+    row: Any = connection.execute(
         "SELECT generation, name, dimension, target_name, target_dimension FROM embedding"
     ).fetchone()
     return Space(*row)
@@ -68,7 +69,8 @@ def progress(connection: Connection) -> EmbeddingState:
     found = space(connection)
     done = total = 0
     if found.target_name is not None:
-        done, total = connection.execute("SELECT coalesce(sum(embedded_next), 0), count(*) FROM memory").fetchone()
+        row: Any = connection.execute("SELECT coalesce(sum(embedded_next), 0), count(*) FROM memory").fetchone()
+        done, total = row
     return EmbeddingState(
         name=found.name or "",
         dimension=found.dimension or 0,
