@@ -193,14 +193,23 @@ class App:
             parts, self._parts = self._parts, None
         if parts is None:
             return
-        with anyio.move_on_after(_CLOSE_SECONDS):
-            await parts.later.drain()
-            for sitting in parts.sittings.all():
-                if sitting.saved_at is not None and sitting.session.ended_at is None:
-                    caller = Caller(Grant.only(sitting.session.namespace), sitting.session.agent, sitting.session.key)
-                    session = parts.sittings.end(caller, parts.clock.now())
-                    await parts.store.threads.save_session(caller.grant, session)
-        await parts.store.control.close()
+        try:
+            with anyio.move_on_after(_CLOSE_SECONDS):
+                await parts.later.drain()
+                await _end_sessions(parts)
+        except MiddleoutError as error:  # a session whose end is not stored ends by itself 30 min later
+            logger.warning("%s", error)
+        finally:
+            await parts.store.control.close()
+
+
+async def _end_sessions(parts: "Parts") -> None:
+    """The process ends, and with it the sessions that stored something."""
+    for sitting in parts.sittings.all():
+        if sitting.saved_at is not None and sitting.session.ended_at is None:
+            caller = Caller(Grant.only(sitting.session.namespace), sitting.session.agent, sitting.session.key)
+            session = parts.sittings.end(caller, parts.clock.now())
+            await parts.store.threads.save_session(caller.grant, session)
 
 
 async def _model(embedder: "Embedder | None") -> tuple[str | None, int | None]:

@@ -19,6 +19,6 @@ def serve(**chosen: Any) -> NoReturn:
     serve_stdio(settings)
 
 
-def _leave_at_once(number: int, frame: object) -> NoReturn:
+def _leave_at_once(_number: int, _frame: object) -> NoReturn:
     """While starting there is nothing to clean up; on Windows, later too: the file is left as after a crash."""
     os._exit(0)

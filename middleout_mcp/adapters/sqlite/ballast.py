@@ -7,7 +7,7 @@ from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
-SIZE = 1024 * 1024
+SIZE = 4 * 1024 * 1024  # more than the journal holds: moving that into the file needs as much room again
 _BLOCK = bytes(range(256)) * 256  # not zeros: a file system may store those without taking the room
 
 

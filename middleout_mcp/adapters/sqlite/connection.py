@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 BUSY_MS = 5_000
 _CHECKPOINT_MS = 250
+_JOURNAL_PAGES = 500  # 2 MiB: on a full disk the ballast must be enough to move the journal into the file
 _JOURNAL_LIMIT = 4 * 1024 * 1024
 READERS = 2
 _FULL_IO = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE}
@@ -133,18 +134,21 @@ class Database:
             return not self._closed and _truncate(line.connection)
 
     def _close(self) -> None:
+        """Readers first: the last connection to close moves the journal into the file, which readers may not."""
         if self._closed:
             return
         if self._writer is not None:
             with self._writer.lock:
                 self._closed = True
-                self._writer.connection.set_busy_timeout(_CHECKPOINT_MS)
-                self._writer.connection.close()
         self._closed = True
         for line in self._readers:
             line.connection.interrupt()
             with line.lock:
                 line.connection.close()
+        if self._writer is not None:
+            with self._writer.lock:
+                self._writer.connection.set_busy_timeout(_CHECKPOINT_MS)
+                self._writer.connection.close()
 
 
 def connect(file: Path, *, writing: bool, synchronous: str) -> Connection:
@@ -182,6 +186,7 @@ def prepare(connection: Connection, *, writing: bool, synchronous: str) -> None:
     if writing:
         _set_wal(connection)
         pragmas |= {"synchronous": _SYNCHRONOUS[synchronous], "journal_size_limit": _JOURNAL_LIMIT}
+        pragmas["wal_autocheckpoint"] = _JOURNAL_PAGES
     else:
         pragmas["query_only"] = 1
     for name, value in pragmas.items():
@@ -192,7 +197,7 @@ def prepare(connection: Connection, *, writing: bool, synchronous: str) -> None:
 
 
 def _set_wal(connection: Connection) -> None:
-    """Switch to the write-ahead log. Two processes that create the file together collide here without SQLite waiting."""
+    """Switch to the write-ahead log. Two processes that make the file together collide here; SQLite does not wait."""
     deadline = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
@@ -232,7 +237,7 @@ def _explanation(error: apsw.Error, file: Path) -> MiddleoutError | None:
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"Another process has been writing to {file} for {BUSY_MS // 1000} s; try again.")
-        case apsw.ConstraintError() if error.extendedresult in _TAKEN:
+        case apsw.ConstraintError() if getattr(error, "extendedresult", None) in _TAKEN:
             return Conflict("Another writer stored the same record first; read it again and retry.")
         case apsw.CorruptError() | apsw.NotADBError():
             return StoreCorrupt(f"{file} is damaged, or no memory file; put a backup in its place or move it away.")

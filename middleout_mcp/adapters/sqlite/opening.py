@@ -36,7 +36,8 @@ async def open_store(
     database = await anyio.to_thread.run_sync(_open, file, synchronous)
     if embedder_name is not None and dimension and not database.read_only:
         name, length = embedder_name, dimension
-        await database.write(lambda connection: vectors.adopt(connection, name, length))
+        if await database.read(lambda connection: vectors.adoptable(connection, name, length)):
+            await database.write(lambda connection: vectors.adopt(connection, name, length))
     return Store(
         Memories(database, embedder_name),
         Threads(database),

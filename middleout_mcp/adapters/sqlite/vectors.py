@@ -81,13 +81,19 @@ def progress(connection: Connection) -> EmbeddingState:
     )
 
 
-def adopt(connection: Connection, name: str, dimension: int) -> None:
-    """Take the embedder for the file where it has no vector; else leave everything as it is."""
+def adoptable(connection: Connection, name: str, dimension: int) -> bool:
+    """Whether the file may take this embedder: it has another one or none, but no vector yet."""
     found = space(connection)
     if (found.name, found.dimension) == (name, dimension) or found.target_name is not None:
+        return False
+    return not connection.execute("SELECT EXISTS (SELECT 1 FROM memory WHERE embedded = 1)").get
+
+
+def adopt(connection: Connection, name: str, dimension: int) -> None:
+    """Take the embedder for the file where it has no vector; else leave everything as it is."""
+    if not adoptable(connection, name, dimension):
         return
-    if connection.execute("SELECT EXISTS (SELECT 1 FROM memory WHERE embedded = 1)").get:
-        return
+    found = space(connection)
     if found.table:
         connection.execute(f"DROP TABLE {found.table}")
     create(connection, f"vector_{found.generation + 1}", dimension)

@@ -1,0 +1,124 @@
+"""A file or a disk at fault: the server starts, every call that needs it says why in a sentence, and nothing is lost."""
+
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from middleout_mcp.app import App, open_app
+from middleout_mcp.settings import Settings
+from tests.fakes import FakeClock, FakeEmbedder
+from tests.server.connect import ask, connected, new_app, refusal
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def small_disk(place: Path, mebibytes: int) -> Iterator[None]:
+    """A file system of its own on `place`; skips where mounting is not allowed."""
+    place.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def app_with(home: Path, **embedder: Any) -> App:
+    return open_app(Settings(home=home), clock=FakeClock(), embedder=FakeEmbedder(**embedder))
+
+
+async def test_a_file_of_a_newer_version_is_refused_untouched_with_both_versions_named(tmp_path: Path) -> None:
+    async with connected(new_app(tmp_path), "auto") as client:
+        await ask(client, "remember", memories=["Kept as it is."])
+    file = tmp_path / "memory.db"
+    with sqlite3.connect(file) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {version + 7}")
+    connection.close()
+    before = file.read_bytes()
+    async with connected(new_app(tmp_path), "auto") as client:
+        assert len((await client.list_tools()).tools) == 5
+        for tool, arguments in (("recall", {"query": "kept"}), ("remember", {"memories": ["New."]})):
+            sentence = await refusal(client, tool, **arguments)
+            assert str(version) in sentence
+            assert str(version + 7) in sentence
+    assert file.read_bytes() == before
+
+
+async def test_a_corrupt_file_is_told_and_works_again_once_it_is_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "memory.db"
+    file.write_bytes(b"no database at all " * 500)
+    async with connected(new_app(tmp_path), "auto") as client:
+        assert "damaged" in await refusal(client, "recall", query="anything")
+        file.unlink()
+        await ask(client, "remember", memories=["A new beginning."])
+        assert (await ask(client, "recall", query="new beginning"))["items"]
+
+
+async def test_a_file_that_may_only_be_read_answers_and_refuses_to_store(tmp_path: Path) -> None:
+    home = tmp_path / "disk"
+    with small_disk(home, 24):
+        async with connected(new_app(home), "auto") as client:
+            await ask(client, "remember", memories=["Read me."])
+        subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+        async with connected(new_app(home), "auto") as client:
+            assert [item["text"] for item in (await ask(client, "recall", query="read me"))["items"]] == ["Read me."]
+            assert "read-only" in await refusal(client, "remember", memories=["Not this."])
+            assert len((await ask(client, "recall", query="read me"))["items"]) == 1
+
+
+async def test_a_full_disk_refuses_in_a_sentence_loses_nothing_and_still_erases(tmp_path: Path) -> None:
+    home = tmp_path / "disk"
+    with small_disk(home, 24):
+        async with connected(new_app(home), "auto") as client:
+            stored: list[str] = []
+            while True:
+                text = f"Memory {len(stored)} " + "of a long and winding tale " * 4000
+                result = await client.call_tool("remember", {"memories": [text]})
+                if result.is_error:
+                    break
+                stored.append(result.structured_content["results"][0]["id"])
+                assert len(stored) < 200
+            assert "full" in result.content[0].text
+            counts = (await ask(client, "open_episode", id="stats"))["details"]["memories"]
+            assert counts["live"] == len(stored)
+            gone = await ask(client, "forget", ids=stored[:1], action="erase")
+            assert gone["affected"] == stored[:1]
+        async with connected(new_app(home), "auto") as client:
+            for memory_id in stored[1:]:
+                await ask(client, "open_episode", id=memory_id)
+
+
+async def test_another_embedder_is_a_sentence_with_the_mend_and_nothing_is_mixed(tmp_path: Path) -> None:
+    async with connected(app_with(tmp_path, dimension=64), "auto") as client:
+        await ask(client, "remember", memories=["The first model saw this."])
+    for other in ({"dimension": 32}, {"dimension": 64, "name": "other-words"}):
+        async with connected(app_with(tmp_path, **other), "auto") as client:
+            assert len((await client.list_tools()).tools) == 5
+            for tool, arguments in (("recall", {"query": "first model"}), ("remember", {"memories": ["Second."]})):
+                assert "reembed" in await refusal(client, tool, **arguments)
+            assert len((await ask(client, "recall"))["items"]) == 1
+    async with connected(app_with(tmp_path, dimension=64), "auto") as client:
+        assert len((await ask(client, "recall", query="first model saw"))["items"]) == 1
+
+
+async def test_a_reembedding_makes_the_other_embedder_the_right_one(tmp_path: Path) -> None:
+    async with connected(app_with(tmp_path, dimension=64), "auto") as client:
+        await ask(client, "remember", memories=[f"Note {n} about lakes" for n in range(150)])
+    other = app_with(tmp_path, dimension=32)
+    heard: list[tuple[int, int]] = []
+    async with other.running():
+        state = await other.reembed(lambda done, total: heard.append((done, total)))
+    assert (state.dimension, state.target_name) == (32, None)
+    assert heard[0] == (0, 150)
+    async with connected(app_with(tmp_path, dimension=32), "auto") as client:
+        assert len((await ask(client, "recall", query="note about lakes", limit=20))["items"]) > 10
