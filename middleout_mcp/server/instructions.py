@@ -2,8 +2,8 @@
 
 INSTRUCTIONS = """\
 Long-term memory across conversations. It lives in one SQLite file on this machine; by default nothing leaves it. \
-Old memories are folded into summaries that keep pointers to what they were made from, so nothing is lost by \
-compression and every pointer can be opened.
+Every memory points to what it was made from, and every pointer can be opened; every change can be undone, except \
+erase and redact.
 
 When to call what
 - At the start of a conversation: `recall` without a query. It returns what matters now: pinned memories, \
@@ -17,8 +17,8 @@ original words. Quote numbers and wording from there, not from a summary or a bu
   - `memories`: each one self-contained sentence that will still make sense in a year (names instead of pronouns, \
 dates instead of "tomorrow"). Give `kind` (fact, preference, decision, task with state and due, error, event); \
 `source: "user"` only for what the user said explicitly, else leave it out; `expires` for what holds only for a \
-while; `scope` for what holds only for one project; `key` for what has one current value, so that a new value \
-supersedes the old.
+while; `scope` for what holds only for one project; `key` and `value` for what has one current value (when it \
+changes, correct the memory by its id).
   - `messages`: the new turns, verbatim, each once, with `thread`, the id of this conversation; `episode`: one line \
 saying what happened, with names and numbers.
   - `used`: ids from the last recall that helped; `wrong`: ids that were false or misleading. This is how good \
@@ -27,7 +27,7 @@ memories stay and bad ones fade.
 - When the user says that something should be forgotten: `forget` with action `erase`; that removes it for good. \
 Show the candidates first when it is not clear which memory is meant (`forget` without ids changes nothing and lists \
 them). `archive`, `suppress` and `demote` are for tidying up and can be undone: `forget` with action `restore`.
-- `compress` is rarely needed; it runs by itself.
+- `compress` shows what could be folded into summaries; in this version it only plans and changes nothing.
 
 Rules
 - The current message of the user beats any memory. When they disagree, follow the message and correct the memory.

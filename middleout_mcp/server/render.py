@@ -119,11 +119,7 @@ def forgotten(result: ForgetOut) -> str:
         lines = [f"{result.action}: nothing was changed"]
     if result.derived:
         lines.append(f"also, because derived from them: {_ids(result.derived)}")
-    if result.erasure == "complete":
-        lines.append("Erased for good: no copy is left in any file of the store.")
-    elif result.erasure == "pending":
-        lines.append("Erased; the last bytes leave the file when a reader that still holds it is done.")
-    if result.notice:
+    if result.notice and not result.candidates:
         lines.append(_one_line(result.notice, _LINE))
     if result.operation_id and result.action not in ("erase", "redact", "restore"):
         lines.append(f"undo: forget(action='restore', ids=['{result.operation_id}'])")

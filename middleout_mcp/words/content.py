@@ -43,7 +43,7 @@ _NAME_WORD = re.compile(f"[^\\W\\d_{CJK}]{LETTER}*(?:['’&-]{LETTER}+)*")
 DATES = frozenset(f"{_MONTHS} {_DAYS}".split())
 _NEVER_A_NAME = STOP_WORDS | DATES | frozenset("ok okay hi hey hello yes yeah thanks".split())
 _JOINERS = frozenset("of the de da del della der den di du la le van von und y bin al ibn".split())
-_VERB_LIKE = re.compile(r"[a-z]{2,}(?:ing|ed|ly)\Z")
+_VERB_ENDS = ("ing", "ed", "ly")
 
 
 def names(text: str) -> list[str]:
@@ -106,7 +106,7 @@ def _begins_only(sentence: str, spans: list[tuple[int, int]], lower: set[str], i
     if word in inside or (word.isupper() and len(word) > 1) or (word == "New" and len(spans) > 1):
         return False
     bare = _bare(word)
-    return bare in COMMON or bare in lower or _VERB_LIKE.search(bare) is not None
+    return bare in COMMON or bare in lower or (len(bare) > 4 and bare.endswith(_VERB_ENDS))
 
 
 def _bare(word: str) -> str:

@@ -1,4 +1,4 @@
-"""A file or a disk at fault: the server starts, every call that needs it says why in a sentence, and nothing is lost."""
+"""A file or a disk at fault: the server starts, every call that needs it says why, and nothing is lost."""
 
 import sqlite3
 import subprocess
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from middleout_mcp.app import App, open_app
@@ -69,7 +70,7 @@ async def test_a_file_that_may_only_be_read_answers_and_refuses_to_store(tmp_pat
     with small_disk(home, 24):
         async with connected(new_app(home), "auto") as client:
             await ask(client, "remember", memories=["Read me."])
-        subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True)
+        await anyio.run_process(["mount", "-o", "remount,ro", str(home)])
         async with connected(new_app(home), "auto") as client:
             assert [item["text"] for item in (await ask(client, "recall", query="read me"))["items"]] == ["Read me."]
             assert "read-only" in await refusal(client, "remember", memories=["Not this."])
