@@ -22,22 +22,26 @@ _MONTHS = (
 _DAYS = "monday tuesday wednesday thursday friday saturday sunday mon tues tue wed thurs thur thu fri sat sun"
 _BEGINNERS = frozenset(
     """
-    actually add added ago agree almost already although always another anyone anything anyway appreciate around ask
-    assistant aww bad because besides best bet better big bought btw build call came care catch check choose close come
-    consider count crazy create dear done either else enjoy error even ever every everything excited fantastic feel
-    feels felt finally find first fix found fun funny fyi gave get getting give given glad go going gone gonna got
-    gotcha gotta guess happy help hmm hope however imagine imo instead interesting keep kids know last later least leave
-    less life like long look looking looks love lucky made make makes making many maybe meet met might move must need
-    never new next nobody none note nothing often old one open otherwise overall people perhaps plan plus probably put
-    quick ran read ready remember reminds remove run said saw say second see send set show since someone something
-    sometimes soon sound sounds start started stay still stop strong stuff summary super take takes taking talk tell
-    that thing things think third though thought time today todo together told tomorrow tonight took tried truly trust
-    try turn ugh unless use used user usually wait wanna want warning watch week went whatever whenever whether whoa
-    wish woah work working write year yesterday yet
+    actually add added ago agree almost already although always another anyone anything anytime anyway apart appreciate
+    around ask asked assistant aww bad because besides best bet better big bought btw build busy call came care catch
+    check choose close come consider count crazy create dear despite done either else enjoy error even ever every
+    everything except excited fantastic feel feels felt finally find first five fix found four fun funny fyi gave get
+    getting girl give given giving glad go going gone gonna got gotcha gotta guess guy hang happy hard heard help hmm
+    hold hope however imagine imo impressive incredible instead interesting keep kids kind know last later learn least
+    leave left less life like little long look looking looks love lovely lucky made make makes making man many maybe
+    means meanwhile meet met might mine mmm more move moved must need never new next nobody none note nothing often old
+    one oof ooh open otherwise ouch overall people perhaps phew plan plus probably put quick quite ran read ready
+    remember reminds remove run said saw say second see seems seen send sent set several shall show since small someone
+    something sometimes soon sound sounds speaking spent start started stay still stop strong stuff such summary super
+    take takes taking talk tell ten that thing things think third though thought three time today todo together told
+    tomorrow tonight took total tried truly trust try trying turn turns two ugh unless unlike update updated use used
+    user using usually wait wanna want warning watch way week went whatever whenever whether whoa wish without woah
+    woman work working worth write year yesterday yet
     """.split()
 )
 
-COMMON = STOP_WORDS | FILLER | _BEGINNERS  # capitals at the start of a sentence make no name of these
+COMMON = STOP_WORDS | FILLER | _BEGINNERS
+"""Words that are no names where a sentence begins with them, and that say little anywhere."""
 
 _NAME_WORD = re.compile(f"[^\\W\\d_{CJK}]{LETTER}*(?:['’&-]{LETTER}+)*")
 DATES = frozenset(f"{_MONTHS} {_DAYS}".split())
@@ -116,7 +120,7 @@ def _bare(word: str) -> str:
 _MONTH = "(?:" + _MONTHS.replace(" ", "|") + r")\b\.?"
 _AFTER_WORD = f"(?<!{LETTER})"  # like \b, but a digit may follow a CJK character
 _NUMBER = re.compile(
-    rf"{_AFTER_WORD}(?:"
+    rf"(?=[-+$€£¥₹\dvadfjmnostw]){_AFTER_WORD}(?:"  # the look ahead is for speed alone
     r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
     rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
     rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?|{_MONTH} \d{{4}}\b"
