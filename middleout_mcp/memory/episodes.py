@@ -6,7 +6,16 @@ from typing import Any
 
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.memory.contract import OpenIn, OpenOut
-from middleout_mcp.memory.items import ITEM_OVERHEAD, episodes_of, item, operation_details, turn_out, visible
+from middleout_mcp.memory.items import (
+    GLANCE,
+    ITEM_OVERHEAD,
+    episodes_of,
+    glance,
+    item,
+    operation_details,
+    turn_out,
+    visible,
+)
 from middleout_mcp.memory.overview import open_buffer, open_context, open_gap, open_stats
 from middleout_mcp.memory.paging import page_turns, read_cursor
 from middleout_mcp.memory.parts import Parts
@@ -15,6 +24,7 @@ from middleout_mcp.records import Caller, Episode, Kind, Memory, Run, Turn, Use
 from middleout_mcp.times import to_iso
 
 _OPERATIONS = 20  # how many operations of a memory are listed
+_NO_TURN = 0  # stands for the sequence number of memories that no turn of the episode speaks of
 _TURNS_READ = 1000  # no page holds more turns than this, whatever its budget
 
 
@@ -55,9 +65,14 @@ async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime)
     if not episode.first_seq <= first <= max(episode.last_seq, episode.first_seq):
         raise InvalidInput("that cursor belongs to another episode; open this one without it")
     turns = await _turns(parts, caller, episode, first)
-    page = page_turns(turns, offset, request.max_tokens)
-    memories = await visible(parts, caller, episode.memory_ids) if request.cursor is None else []
-    episodes = {episode.id: episode}
+    filed = await _by_turn(parts, caller, episode)
+    beside = {seq: len(memories) * (ITEM_OVERHEAD + GLANCE) for seq, memories in filed.items()}
+    page = page_turns(turns, offset, request.max_tokens, beside)
+    shown = [turn.seq for turn in page.turns if not (turn.seq == first and offset)]
+    if request.cursor is None:
+        shown.insert(0, _NO_TURN)
+    here = [memory for seq in shown for memory in filed.get(seq, ())]
+    memories, left_out = glance(here, now, request.max_tokens)
     details: dict[str, Any] = {
         "thread": episode.thread,
         "start": to_iso(episode.start),
@@ -67,12 +82,14 @@ async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime)
     data = {str(turn.seq): turn.data for turn in page.turns if turn.data is not None}
     if data:
         details["data"] = data
+    if left_out:
+        details["memories_not_listed"] = left_out
     return OpenOut(
         id=episode.id,
         type="episode",
         line=episode.line or None,
         turns=[turn_out(turn, page.texts[turn.seq]) for turn in page.turns] or None,
-        memories=_within([item(memory, now, episodes=episodes) for memory in memories], request.max_tokens) or None,
+        memories=memories or None,
         details=details,
         truncated=page.cursor is not None,
         cursor=page.cursor,
@@ -87,9 +104,13 @@ async def _turns(parts: Parts, caller: Caller, episode: Episode, first: int) -> 
     )
 
 
-def _within(items: list[Any], max_tokens: int) -> list[Any]:
-    """As many of an episode's memories as a result can carry; their ids are all in the details of each."""
-    return items[: max(1, max_tokens // ITEM_OVERHEAD)]
+async def _by_turn(parts: Parts, caller: Caller, episode: Episode) -> dict[int, list[Memory]]:
+    """The episode's memories by the first of its turns that they were filed from."""
+    filed: dict[int, list[Memory]] = {}
+    for memory in await visible(parts, caller, episode.memory_ids):
+        own = (seq for seq in memory.turns if episode.first_seq <= seq <= episode.last_seq)
+        filed.setdefault(next(own, _NO_TURN), []).append(memory)
+    return filed
 
 
 async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
@@ -101,7 +122,7 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
     if part != 0 or offset > len(memory.text):
         raise InvalidInput("that cursor belongs to something else; open this memory without it")
     page = page_turns([_as_turn(memory)], offset, request.max_tokens)
-    sources = await visible(parts, caller, memory.parents)
+    sources, _ = glance(await visible(parts, caller, memory.parents), now, request.max_tokens // 3)
     use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
     if memory.namespace == caller.grant.write:
         parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
@@ -110,7 +131,7 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
         id=memory.id,
         type="summary" if memory.kind is Kind.SUMMARY else "memory",
         text=page.texts[0],
-        memories=[item(source, now) for source in sources] or None,
+        memories=sources or None,
         details={
             "record": shown.model_dump(exclude={"text", "pointers"}, exclude_none=True),
             **await _details(parts, caller, memory),
@@ -175,10 +196,11 @@ async def _operation(parts: Parts, caller: Caller, request: OpenIn, now: datetim
     operation = await parts.store.journal.operation(caller.grant, request.id or "")
     if operation is None:
         return None
-    memories = await visible(parts, caller, operation.memory_ids[: max(1, request.max_tokens // ITEM_OVERHEAD)])
+    ids = operation.memory_ids[: max(1, request.max_tokens // ITEM_OVERHEAD)]
+    memories, _ = glance(await visible(parts, caller, ids), now, request.max_tokens)
     return OpenOut(
         id=operation.id,
         type="operation",
-        memories=[item(memory, now) for memory in memories] or None,
+        memories=memories or None,
         details={**operation_details(operation), "counts": operation.counts, "memories": len(operation.memory_ids)},
     )

@@ -4,14 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from middleout_mcp.budget import count_tokens
+from middleout_mcp.budget import count_tokens, cut
 from middleout_mcp.memory.contract import Item, Pointer, TurnOut
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.records import Caller, Episode, Kind, Memory, Operation, Privacy, Status, Turn
 from middleout_mcp.times import to_iso
 
-ITEM_OVERHEAD = 45
-"""Prompt tokens that date, source, marks, id and pointer of one item cost beside its text."""
+ITEM_OVERHEAD = 110
+"""Prompt tokens that the other fields of one item cost beside its text, in the structured form, the longer one."""
+GLANCE = 60
+"""Prompt tokens of a text that is listed beside something else; its id opens the rest."""
 
 
 def marks(memory: Memory, now: datetime) -> list[str]:
@@ -76,6 +78,18 @@ def item(
         represents=memory.copies if memory.copies > 1 or memory.kind is Kind.SUMMARY else None,
         pointers=pointers or None,
     )
+
+
+def glance(memories: Sequence[Memory], now: datetime, budget: int) -> tuple[list[Item], int]:
+    """As many of these memories as fit the budget in tokens, long texts cut; and how many were left out."""
+    items: list[Item] = []
+    for memory in memories:
+        text, was_cut = cut(memory.text, GLANCE)
+        budget -= ITEM_OVERHEAD + count_tokens(text)
+        if items and budget < 0:
+            break
+        items.append(item(memory, now, text=text if was_cut else None))
+    return items, len(memories) - len(items)
 
 
 async def episodes_of(parts: Parts, caller: Caller, memories: Sequence[Memory]) -> dict[str, Episode]:

@@ -1,7 +1,7 @@
 """Pages of verbatim text: nothing is left out between one page and the next, however long one turn is."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from middleout_mcp.budget import count_tokens, cut
@@ -31,19 +31,25 @@ def read_cursor(cursor: str | None, *, default: int) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def page_turns(turns: Sequence[Turn], offset: int, max_tokens: int) -> TurnPage:
-    """As many turns as fit; the first begins at character `offset`, and the last may be continued on the next page."""
+def page_turns(
+    turns: Sequence[Turn], offset: int, max_tokens: int, beside: Mapping[int, int] | None = None
+) -> TurnPage:
+    """As many turns as fit; the first begins at character `offset`, and the last may be continued on the next page.
+
+    `beside` has the tokens of what is listed together with a turn, by its number; at most half a page of it counts.
+    """
     page = TurnPage()
     left = max_tokens
+    along = beside or {}
     for index, turn in enumerate(turns):
         start = offset if index == 0 else 0
         text = turn.text[start:]
-        cost = count_tokens(text) + _TURN_OVERHEAD
+        cost = count_tokens(text) + _TURN_OVERHEAD + min(along.get(turn.seq, 0), max_tokens // 2)
         if cost > left:
             if page.turns and cost <= max_tokens:  # it fits whole on a page of its own
                 page.cursor = f"t{turn.seq}.{start}"
                 return page
-            part = _part(text, left - _TURN_OVERHEAD)
+            part = _part(text, left - (cost - count_tokens(text)))
             if part:
                 _add(page, turn, part)
             page.cursor = f"t{turn.seq}.{start + len(part)}"

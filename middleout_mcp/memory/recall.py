@@ -37,6 +37,7 @@ from middleout_mcp.words import terms
 
 _DEPTH = 200  # candidates taken from each of the two searches
 _QUERY_TERMS = 256  # a query with more terms is searched by its longest ones; its vector still covers all of it
+_SHORTEST = 40  # tokens of text below which a cut memory says too little
 _STATUS_OF = {"archived": Status.ARCHIVED, "expired": Status.EXPIRED, "superseded": Status.SUPERSEDED}
 TEXT_ONLY = "No embedding model is at hand: this answer comes from text search alone."
 
@@ -253,7 +254,9 @@ async def _fit(
 ) -> tuple[list[Item], int]:
     """Items for as many of the ranking as fit the budget, long texts cut at sentence ends; and how many that are."""
     costs = [count_tokens(memory.text) + ITEM_OVERHEAD for memory, _ in ranked]
-    shares = pack(costs, max_tokens - ITEM_OVERHEAD, minimum=2 * ITEM_OVERHEAD)
+    shares = pack(costs, max_tokens, minimum=ITEM_OVERHEAD + _SHORTEST)
+    if shares and shares[0] == 0:  # a budget too small for anything still gets the beginning of the best
+        shares[0] = ITEM_OVERHEAD + _SHORTEST
     episodes = await episodes_of(parts, caller, [memory for memory, _ in ranked])
     items: list[Item] = []
     for (memory, score), share, cost in zip(ranked, shares, costs, strict=False):

@@ -1,10 +1,13 @@
 """Opening every kind of pointer, page by page."""
 
+import json
+
 import pytest
 
 from middleout_mcp.app import App
+from middleout_mcp.budget import count_tokens
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.memory.contract import CompressIn, ForgetIn, OpenIn, RememberIn, TurnIn
+from middleout_mcp.memory.contract import CompressIn, ForgetIn, OpenIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Caller
 from tests.fakes import FakeClock
 from tests.memory.test_recall import file
@@ -145,3 +148,36 @@ async def test_a_run_and_an_operation_open(app: App, caller: Caller) -> None:
     opened = await app.open_episode(caller, OpenIn(id=done.operation_id))
     assert opened.type == "operation"
     assert opened.memories is not None and [item.text for item in opened.memories] == ["One."]
+
+
+async def test_every_memory_of_a_long_episode_is_on_one_of_its_pages_within_the_budget(
+    app: App, caller: Caller
+) -> None:
+    texts = [f"Report {number}: " + f"the figure of unit {number} went up again. " * 12 for number in range(60)]
+    done = await app.remember(caller, RememberIn(messages=[turn(text) for text in texts], thread="t"))
+    assert done.episode is not None
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = await app.open_episode(caller, OpenIn(id=done.episode.id, cursor=cursor))
+        assert count_tokens(json.dumps(page.model_dump(mode="json", exclude_none=True))) < 2_300
+        seen += [item.id for item in page.memories or []]
+        assert "memories_not_listed" not in (page.details or {})
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert sorted(seen) == sorted(result.id or "" for result in done.results)
+
+
+async def test_the_smallest_budget_still_moves_on(app: App, caller: Caller) -> None:
+    await file(app, caller, *(f"Letter {number} " + "tells a long story. " * 60 for number in range(5)))
+    seen: list[str] = []
+    cursor = None
+    while True:
+        found = await app.recall(caller, RecallIn(query="letter story", max_tokens=100, cursor=cursor))
+        assert len(found.items) == 1
+        seen += [item.id for item in found.items]
+        cursor = found.cursor
+        if cursor is None:
+            break
+    assert len(set(seen)) == 5
