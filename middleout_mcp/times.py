@@ -265,7 +265,9 @@ _ZONE_AT_END = re.compile(
     r"(?<=[\dm])(?: ?(?:Z|UTC|GMT)(?:([+-])(\d\d?)(?::?(\d\d))?)?| ?([+-])(\d\d):?(\d\d))$", re.ASCII | re.IGNORECASE
 )
 _COUNTED = re.compile(r"\d|\b(?:ago|in|from|later|hence|vor|hace|il y a|fa|há|atrás|geleden)\b", re.IGNORECASE)
-_QUANTITY = re.compile(r"\d+(?:[.,]\d+)?(?=\s*[^\W\d_])(?!\s*[ap]\.?m\b)", re.IGNORECASE)
+_QUANTITY = re.compile(
+    r"\d+(?:[.,]\d+)?(?=\s*[^\W\d_])(?!\s*(?:[ap]\.?m|at|and|in|on|yesterday|today|tomorrow)\b)", re.IGNORECASE
+)
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d")
 _BARE_HOUR = re.compile(r"\bat \d{1,2}(?![\w:.]|\s?(?:[ap]\.?m|h|o'clock)\b)", re.IGNORECASE)  # 5 or 17 o'clock?
 _FALSE_ISO = re.compile(r"\d{4}-?\d\d(?!\d*:)[\d\s:.,-]*", re.ASCII)  # dateparser would find some day in 2023-13-01
@@ -289,14 +291,17 @@ def _words(text: str, now: datetime, zone: tzinfo, prefer: Prefer) -> _Reading |
         text, zone = text[: offset.start()], _fixed(offset)
     base = now.astimezone(zone).replace(tzinfo=None)
     found, other = _guess(text, base, prefer), _guess(text, base - _OTHER_TIME, prefer)
-    if found is None or other is None or not _accounted(text, found, found.wall.year != other.wall.year):
+    if found is None or other is None:
+        return None
+    relative = "year" in found.parts and found.wall.year != other.wall.year
+    if not _accounted(text, found, relative):
         return None
     wall, moment = found.wall, found.wall.replace(tzinfo=zone)
     if found.period == "time" and wall - base == other.wall - (base - _OTHER_TIME):
         return _Reading(now + (wall - base))  # "2 hours ago", across a clock change too
     if found.period in ("time", "part_of_day"):
         return _Reading(moment)
-    if found.wall.year == other.wall.year or not _COUNTED.search(text):
+    if not (relative and _COUNTED.search(text)):
         return _whole(*_period(wall.date(), found.period), zone)
     day = _whole(*_period(wall.date(), "day"), zone)
     return replace(day, at=moment, counted=True) if wall.time() == base.time() else day

@@ -105,6 +105,7 @@ class _Undoing:
         self._mark(operation_id, operation.id)
         if undoes is not None:  # undoing an undo: the first operation stands again
             self._mark(undoes, None)
+            self._stands_again(undoes)
         return writing.Applied(operation, head)
 
     def _check(self, operation_id: str) -> tuple[int, str | None]:
@@ -126,6 +127,21 @@ class _Undoing:
             "UPDATE operation SET undone_by = ? WHERE namespace = ? AND id = ?",
             (undone_by, self.namespace, operation_id),
         )
+
+    def _stands_again(self, operation_id: str) -> None:
+        """The records are as that operation left them, under newer versions: it can be undone from these."""
+        seq = self.connection.execute(
+            "SELECT seq FROM operation WHERE namespace = ? AND id = ?", (self.namespace, operation_id)
+        ).get
+        for row in self.written:
+            self.connection.execute(
+                "UPDATE undo_memory SET after = ?, use_after = ? WHERE operation = ? AND memory = ?",
+                (row.memory.version, row.memory.use, seq, row.n),
+            )
+        for n, _, revision in self.episodes:
+            self.connection.execute(
+                "UPDATE undo_episode SET after = ? WHERE operation = ? AND episode = ?", (revision, seq, n)
+            )
 
     def _memories(self, seq: int) -> None:
         kept = self.connection.execute("SELECT count(*) FROM undo_memory WHERE operation = ?", (seq,)).get

@@ -110,7 +110,12 @@ class Search:
 
     async def reembed_batch(self, limit: int) -> list[tuple[str, int, str]]:
         """See the port."""
-        return await self._database.read(lambda connection: _without(connection, "embedded_next", limit))
+
+        def work(connection: Connection) -> list[tuple[str, int, str]]:
+            under_way = vectors.space(connection).next_table is not None
+            return _without(connection, "embedded_next", limit) if under_way else []
+
+        return await self._database.read(work)
 
     async def add_reembedded(self, rows: Sequence[tuple[str, int, Vector]]) -> EmbeddingState:
         """See the port."""
