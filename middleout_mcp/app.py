@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from middleout_mcp.errors import EmbedderUnavailable, MiddleoutError
+from middleout_mcp.errors import MiddleoutError
 from middleout_mcp.records import Caller, Grant
 
 if TYPE_CHECKING:
@@ -145,9 +145,11 @@ class App:
 
         settings = self.settings
         embedder = self._embedder or open_embedder(settings.embedder, settings.embedder_idle_minutes)
-        name, dimension = await _model(embedder)
         store = await open_store(
-            settings.file, embedder_name=name, dimension=dimension, synchronous=settings.synchronous
+            settings.file,
+            embedder_name=embedder.name if embedder else None,
+            dimension=embedder.dimension if embedder else None,
+            synchronous=settings.synchronous,
         )
         return Parts(store, embedder, find_secrets, self._clock or SystemClock(), settings, Sittings(), Later())
 
@@ -210,19 +212,6 @@ async def _end_sessions(parts: "Parts") -> None:
             caller = Caller(Grant.only(sitting.session.namespace), sitting.session.agent, sitting.session.key)
             session = parts.sittings.end(caller, parts.clock.now())
             await parts.store.threads.save_session(caller.grant, session)
-
-
-async def _model(embedder: "Embedder | None") -> tuple[str | None, int | None]:
-    """Name and dimension of the embedder; a model whose dimension only it knows is loaded to ask it."""
-    if embedder is None:
-        return None, None
-    if not embedder.dimension:
-        try:
-            await embedder.embed(["dimension"])
-        except EmbedderUnavailable as error:
-            logger.warning("%s", error)
-            return None, None
-    return embedder.name, embedder.dimension
 
 
 def _imported() -> list[ModuleType]:

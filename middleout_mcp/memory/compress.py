@@ -13,7 +13,7 @@ from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.paging import read_cursor
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
-from middleout_mcp.records import Caller, Filter, Memory, Privacy, Run, new_id
+from middleout_mcp.records import Caller, Filter, Grant, Memory, Privacy, Run, new_id
 from middleout_mcp.words import episode_line
 
 _PAGE = 1000  # memories read at a time
@@ -31,6 +31,10 @@ async def compress(parts: Parts, caller: Caller, request: CompressIn) -> Compres
     parts.sit(caller, now)
     if request.summaries is not None or not request.dry_run:
         raise NotSupportedYet(_NOT_YET)
+    if request.cursor is not None and request.run_id is None:
+        raise InvalidInput("cursor goes with the run_id of the plan it turns the pages of")
+    if request.run_id is not None and request.target not in ("middle", "cancel"):
+        raise InvalidInput("target goes with a new plan; a run_id says which plan is meant: leave target out")
     if request.target == "cancel":
         return await _cancel(parts, caller, request, now)
     if request.run_id is not None:
@@ -116,7 +120,7 @@ def _compressible(memory: Memory, caller: Caller) -> bool:
 
 async def _active_sessions(parts: Parts, caller: Caller) -> set[str]:
     """The newest sessions of the namespace, and the newest one of each agent (DESIGN §7)."""
-    sessions = await parts.store.threads.sessions(caller.grant, limit=1000)
+    sessions = await parts.store.threads.sessions(Grant.only(caller.grant.write), limit=1000)
     newest = {session.id for session in sessions[: parts.settings.active_sessions]}
     last_of_agent: dict[str, str] = {}
     for session in sessions:

@@ -1,9 +1,11 @@
 """`open_episode`: open any pointer; without an id, show the buffer of a thread."""
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+from middleout_mcp.budget import count_tokens, cut
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.memory.contract import OpenIn, OpenOut
 from middleout_mcp.memory.items import (
@@ -24,6 +26,7 @@ from middleout_mcp.records import Caller, Episode, Kind, Memory, Run, Turn, Use
 from middleout_mcp.times import to_iso
 
 _OPERATIONS = 20  # how many operations of a memory are listed
+_LISTED = 20  # tags, holders and earlier versions of a memory that are shown
 _NO_TURN = 0  # stands for the sequence number of memories that no turn of the episode speaks of
 _TURNS_READ = 1000  # no page holds more turns than this, whatever its budget
 
@@ -36,6 +39,8 @@ async def open_episode(parts: Parts, caller: Caller, request: OpenIn) -> OpenOut
         return await open_buffer(parts, caller, request, now)
     if request.visible_from is not None:
         raise InvalidInput("visible_from belongs to the buffer of a thread; leave id out to open that")
+    if request.id == "stats" or request.id.startswith(("run_", "op_")):
+        _refuse_paging(request)
     if request.id == "stats":
         return await open_stats(parts, caller, now)
     if request.id == "context":
@@ -54,6 +59,13 @@ async def open_episode(parts: Parts, caller: Caller, request: OpenIn) -> OpenOut
     if opened is None:
         raise NotFound(f"there is nothing {request.id[:40]!r} to open; recall and the buffer return ids that open")
     return opened
+
+
+def _refuse_paging(request: OpenIn) -> None:
+    if request.cursor is not None:
+        raise InvalidInput(f"{(request.id or '')[:40]} has one page only; leave cursor out")
+    if request.thread is not None:
+        raise InvalidInput("thread goes with id context or with no id; leave it out")
 
 
 async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
@@ -79,7 +91,7 @@ async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime)
         "end": to_iso(episode.end),
         "status": "archived" if episode.archived else "live",
     }
-    data = {str(turn.seq): turn.data for turn in page.turns if turn.data is not None}
+    data = _data(page.turns, request.max_tokens)
     if data:
         details["data"] = data
     if left_out:
@@ -94,6 +106,19 @@ async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime)
         truncated=page.cursor is not None,
         cursor=page.cursor,
     )
+
+
+def _data(turns: Sequence[Turn], max_tokens: int) -> dict[str, Any]:
+    """The data of the page's turns as given; what would burst the result is named with its size instead."""
+    shown: dict[str, Any] = {}
+    left = max_tokens
+    for turn in turns:
+        if turn.data is None:
+            continue
+        size = count_tokens(json.dumps(turn.data, ensure_ascii=False))
+        left -= size
+        shown[str(turn.seq)] = turn.data if left >= 0 else f"(not shown: {size} tokens; raise max_tokens)"
+    return shown
 
 
 async def _turns(parts: Parts, caller: Caller, episode: Episode, first: int) -> list[Turn]:
@@ -153,8 +178,8 @@ async def _details(parts: Parts, caller: Caller, memory: Memory) -> dict[str, An
     given = {
         "key": memory.key,
         "value": memory.value,
-        "tags": list(memory.tags),
-        "known_by": None if memory.known_by is None else list(memory.known_by),
+        "tags": list(memory.tags[:_LISTED]),
+        "known_by": None if memory.known_by is None else list(memory.known_by[:_LISTED]),
         "privacy": memory.privacy,
         "importance": memory.importance,
         "emotional_weight": memory.emotional_weight,
@@ -170,12 +195,13 @@ async def _details(parts: Parts, caller: Caller, memory: Memory) -> dict[str, An
         "merged_into": memory.merged_into,
         "superseded_by": memory.superseded_by,
         "summary_id": memory.summary_id,
-        "turns": list(memory.turns),
+        "turns": list(memory.turns[:_LISTED]),
     }
     return {
         **{field: value for field, value in given.items() if value not in (None, [])},
         "versions": [
-            {"version": old.version, "updated_at": to_iso(old.updated_at), "text": old.text} for old in versions[:-1]
+            {"version": old.version, "updated_at": to_iso(old.updated_at), "text": cut(old.text, GLANCE)[0]}
+            for old in versions[:-1][-_LISTED:]
         ],
         "operations": [operation_details(operation) for operation in operations],
     }
@@ -188,7 +214,13 @@ async def _run(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) ->
     return OpenOut(
         id=run.id,
         type="run",
-        details={"status": run.status, "target": run.target, "created_at": to_iso(run.created_at), **run.plan},
+        details={
+            "status": run.status,
+            "target": run.target,
+            "created_at": to_iso(run.created_at),
+            **run.plan,
+            "clusters": len(run.plan.get("clusters", ())),  # compress(run_id=…) turns their pages
+        },
     )
 
 

@@ -10,9 +10,10 @@ from middleout_mcp.memory.contract import ForgetOut
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.records import Caller, Change, Episode, Memory, Operation, Status, Turn, new_id
 from middleout_mcp.safety.screening import screen
-from middleout_mcp.words import episode_line, is_substantive
+from middleout_mcp.words import episode_line, is_substantive, terms
 
 _REMOVED = "[redacted]"
+_WITHHELD = "(not kept: it repeated words of what was erased)"
 _GONE = "Erased: the text is in no file of the store any more, and neither this nor a restore brings it back."
 _PENDING = (
     "Erased: no answer holds it any more. Another process is still reading the file, so its last bytes are overwritten "
@@ -20,11 +21,14 @@ _PENDING = (
 )
 
 
-async def erase(parts: Parts, caller: Caller, memories: Sequence[Memory], operation: Operation) -> ForgetOut:
+async def erase(
+    parts: Parts, caller: Caller, memories: Sequence[Memory], episodes: Sequence[Episode], operation: Operation
+) -> ForgetOut:
     """Erase the memories and episodes that `operation` names, and all that was derived from them."""
-    erasure = await parts.store.memories.erase(
-        caller.grant, operation.memory_ids, operation.episode_ids, replace(operation, undoable=False)
-    )
+    said = [memory.text for memory in memories]
+    said += [turn.text for turn in await _turns_of(parts, caller, memories, episodes)]
+    operation = replace(operation, undoable=False, reason=_clean_reason(operation.reason, said))
+    erasure = await parts.store.memories.erase(caller.grant, operation.memory_ids, operation.episode_ids, operation)
     touched = {memory.episode_id for memory in memories if memory.episode_id} - set(operation.episode_ids)
     await _rewrite_lines(parts, caller, sorted(touched), operation)
     return ForgetOut(
@@ -35,6 +39,13 @@ async def erase(parts: Parts, caller: Caller, memories: Sequence[Memory], operat
         operation_id=erasure.operation.id,
         notice=_GONE if erasure.complete else _PENDING,
     )
+
+
+def _clean_reason(reason: str | None, said: Sequence[str]) -> str | None:
+    """The reason stays in the log, so it must not repeat what is erased."""
+    if reason is None or set(terms(reason)).isdisjoint(term for text in said for term in terms(text)):
+        return reason
+    return _WITHHELD
 
 
 async def _rewrite_lines(parts: Parts, caller: Caller, episode_ids: Sequence[str], operation: Operation) -> None:
@@ -147,6 +158,7 @@ async def redact(
     operation = replace(
         operation,
         undoable=False,
+        reason=_clean_reason(operation.reason, [*(spans or ()), *(memory.text for memory in memories)]),
         counts={"memories": len(new_memories), "turns": len(new_turns), "spans": removal.found},
     )
     done = await parts.store.memories.rewrite(caller.grant, new_memories, new_turns, new_episodes, operation)

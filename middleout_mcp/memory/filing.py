@@ -69,11 +69,22 @@ def _turn(thread: str, seq: int, draft: TurnDraft, now: datetime) -> Turn:
 async def file_episode(
     parts: Parts, caller: Caller, sitting: Sitting, intake: Intake, stretch: Stretch, now: datetime
 ) -> Episode | None:
-    """The episode of this call, without its memories; a retry of the same stretch takes the stored one's id."""
+    """The episode of this call, without its memories.
+
+    It covers the turns that are new. Where all were sent before, it is the stored one that holds them; that one changes
+    only where a line is given for exactly the same turns.
+    """
     if stretch.thread is None or not (stretch.drafts or intake.line):
         return None
-    key = stretch_key(stretch.drafts) if stretch.drafts else f"line:{int(now.timestamp() * 1000)}"
-    times = [draft.at or now for draft in stretch.drafts] or [now]
+    if stretch.drafts and not stretch.fresh:
+        stored = await _holding(parts, caller, stretch)
+        if stored is not None:
+            same = (stored.first_seq, stored.last_seq) == (stretch.seqs[0], stretch.seqs[-1])
+            return replace(stored, line=_line(intake, ())) if same and intake.line is not None else stored
+    fresh = {turn.seq for turn in stretch.fresh} or set(stretch.seqs)
+    drafts = [draft for draft, seq in zip(stretch.drafts, stretch.seqs, strict=True) if seq in fresh]
+    key = stretch_key(drafts) if drafts else f"line:{int(now.timestamp() * 1000)}"
+    times = [draft.at or now for draft in drafts] or [now]
     episode = Episode(
         id=new_id("e"),
         namespace=caller.grant.write,
@@ -81,18 +92,24 @@ async def file_episode(
         key=key,
         start=min(times),
         end=max(times),
-        line=_line(intake, stretch.drafts),
-        first_seq=min(stretch.seqs, default=stretch.next_seq),
-        last_seq=max(stretch.seqs, default=stretch.next_seq - 1),
-        tokens=sum(_TURN_OVERHEAD + count_tokens(draft.text) for draft in stretch.drafts),
+        line=_line(intake, drafts),
+        first_seq=min(fresh, default=stretch.next_seq),
+        last_seq=max(fresh, default=stretch.next_seq - 1),
+        tokens=sum(_TURN_OVERHEAD + count_tokens(draft.text) for draft in drafts),
         agent=caller.agent,
         session=sitting.session.id,
         created_at=now,
     )
-    stored = await parts.store.threads.episode_by_key(caller.grant, stretch.thread, key)
-    if stored is None:
-        return episode
-    return replace(episode, id=stored.id, created_at=stored.created_at, memory_ids=stored.memory_ids)
+    taken = await parts.store.threads.episode_by_key(caller.grant, stretch.thread, key)
+    return episode if taken is None else replace(episode, key=f"{key}:{episode.first_seq}")
+
+
+async def _holding(parts: Parts, caller: Caller, stretch: Stretch) -> Episode | None:
+    """The newest stored episode that holds all these turns."""
+    first, last = min(stretch.seqs), max(stretch.seqs)
+    episodes = await parts.store.threads.episodes(caller.grant, stretch.thread or "")
+    holding = [one for one in episodes if one.first_seq <= first and last <= one.last_seq]
+    return holding[-1] if holding and holding[-1].namespace == caller.grant.write else None
 
 
 def _line(intake: Intake, drafts: Sequence[TurnDraft]) -> str:

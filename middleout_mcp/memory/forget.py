@@ -56,7 +56,7 @@ async def forget(parts: Parts, caller: Caller, request: ForgetIn) -> ForgetOut:
         episode_ids=tuple(episode.id for episode in targets.episodes),
     )
     if request.action == "erase":
-        return await erase(parts, caller, targets.memories, operation)
+        return await erase(parts, caller, targets.memories, targets.episodes, operation)
     if request.action == "redact":
         return await redact(parts, caller, targets.memories, targets.episodes, request.spans, operation)
     return await _commit(parts, caller, sitting, request, targets, operation)
@@ -75,6 +75,8 @@ def _check_arguments(request: ForgetIn) -> None:
         raise InvalidInput("spans holds an empty text; give the words to remove, verbatim")
     if request.until is not None and request.action != "suppress":
         raise InvalidInput("until belongs to action suppress; leave it out")
+    if request.ids is None and (request.spans is not None or request.until is not None):
+        raise InvalidInput("spans and until need ids: without ids, forget only offers candidates")
     if request.action == "merge" and request.ids is not None and len(set(request.ids)) < 2:
         raise InvalidInput("merge needs at least two ids")
 
@@ -102,7 +104,8 @@ def may_forget(memory: Memory, caller: Caller) -> bool:
 async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: ForgetIn, now: datetime) -> ForgetOut:
     """What could be meant: hits of the query, else the last memories stored or recalled in this session."""
     if request.query is not None:
-        condition = Filter(now=now, agent=caller.agent, suppressed_in=())
+        statuses = (Status.LIVE, Status.ARCHIVED, Status.EXPIRED, Status.SUPERSEDED)
+        condition = Filter(now=now, agent=caller.agent, statuses=statuses)
         ranked, _ = await search(parts, caller, request.query, condition, now)
         found = [hit.memory for hit in ranked if hit.relevant]
     else:
@@ -110,7 +113,7 @@ async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: F
     offered = [
         Candidate(id=memory.id, text=cut(memory.text, _CANDIDATE_TOKENS)[0], kind=memory.kind)
         for memory in found
-        if memory.namespace == caller.grant.write and memory.status is Status.LIVE and may_see(memory, caller)
+        if memory.namespace == caller.grant.write and may_see(memory, caller)
     ][:_CANDIDATES]
     notice = "Nothing was changed. Call forget again with the ids that are meant."
     if not offered:

@@ -94,9 +94,15 @@ def name(parts: Parts, text: str, what: str, *, faithful: bool = False) -> str:
     `faithful` keeps compatibility characters, for a caller's own references.
     """
     line = clean_line(text, what=what, faithful=faithful)
-    if screen(line, parts.find_secrets).kinds:
-        raise InvalidInput(f"{what} looks like a secret; use a name that is none")
+    if screen(line, parts.find_secrets).text != line:
+        raise InvalidInput(f"{what} holds a secret or <private> text, which is never stored; leave that out")
     return line
+
+
+def scope_name(parts: Parts, text: str, what: str) -> str:
+    """A scope; "this project" is the project of the settings, where one is set (DESIGN §9)."""
+    line = name(parts, text, what)
+    return parts.settings.project or line if line.casefold() == "this project" else line
 
 
 def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[TurnDraft, tuple[str, ...]]:
@@ -105,7 +111,7 @@ def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[Turn
     )
     data, kinds = screen_json(message.data, parts.find_secrets)
     draft = TurnDraft(
-        role=clean_line(message.role, what=f"{what}.role", limit=50),
+        role=name(parts, message.role, f"{what}.role"),
         text=screened.text,
         at=None if message.at is None else parse_time(message.at, now, parts.zone, what=f"{what}.at"),
         name=None if message.name is None else name(parts, message.name, f"{what}.name"),
@@ -124,6 +130,8 @@ def _names(parts: Parts, values: Sequence[str] | None, what: str) -> tuple[str, 
 def _memory(parts: Parts, given: MemoryIn, now: datetime, what: str, messages: int) -> MemoryDraft:
     if given.text is None and given.id is None:
         raise InvalidInput(f"{what} has no text; only a change to an existing memory, named by id, may leave it out")
+    if given.id is not None and given.ref is not None:
+        raise InvalidInput(f"{what} has both id and ref; one of them says which memory is meant")
     fields: dict[str, Any] = {}
     redacted: list[str] = []
     if given.text is not None:
@@ -153,7 +161,7 @@ def _classify(parts: Parts, given: MemoryIn, fields: dict[str, Any], what: str) 
     """Fill kind, source, key, value, scope, tags, holders, privacy and task state; returns kinds of secrets found."""
     redacted: list[str] = []
     if given.kind is not None or given.state is not None or given.due is not None:
-        fields.update(_kind(given, what))
+        fields.update(_kind(parts, given, what))
     if given.source is not None:
         fields["source"] = Source(given.source)
         fields["trust"] = DEFAULTS[Source(given.source)].trust
@@ -165,7 +173,7 @@ def _classify(parts: Parts, given: MemoryIn, fields: dict[str, Any], what: str) 
         fields["value"] = screened.text
         redacted += screened.kinds
     if given.scope is not None:
-        fields["scope"] = name(parts, given.scope, f"{what}.scope")
+        fields["scope"] = scope_name(parts, given.scope, f"{what}.scope")
     if given.tags is not None:
         fields["tags"] = _names(parts, given.tags, f"{what}.tags")
     if given.known_by is not None:
@@ -182,9 +190,9 @@ def key_name(text: str) -> str:
     return "_".join(text.casefold().replace("-", " ").split())
 
 
-def _kind(given: MemoryIn, what: str) -> dict[str, Any]:
+def _kind(parts: Parts, given: MemoryIn, what: str) -> dict[str, Any]:
     is_task = given.state is not None or given.due is not None
-    word = "" if given.kind is None else clean_line(given.kind, what=f"{what}.kind").casefold()
+    word = "" if given.kind is None else name(parts, given.kind, f"{what}.kind").casefold()
     if word == Kind.SUMMARY:
         raise InvalidInput(f"{what}.kind: summaries are made by compress; store this as fact, event or decision")
     if is_task and word not in ("", Kind.TASK):

@@ -30,7 +30,7 @@ def marks(memory: Memory, now: datetime) -> list[str]:
     if memory.redacted:
         found.append("redacted")
     if memory.state is not None:
-        due = f", due {to_iso(memory.due)[:10]}" if memory.due else ""
+        due = f", due {to_iso(memory.due).removesuffix('T00:00:00Z')}" if memory.due else ""
         found.append(f"{memory.state}{due}")
     return found
 

@@ -33,7 +33,8 @@ async def _thread(parts: Parts, caller: Caller, wanted: str | None, now: datetim
         if thread is None:
             raise InvalidInput("there is no such thread here; leave thread out for the latest one")
         return thread
-    own = await threads.thread(caller.grant, parts.sit(caller, now).session.id)
+    latest = parts.sit(caller, now).thread
+    own = await threads.thread(caller.grant, latest) if latest is not None else None
     return own or await threads.latest_thread(caller.grant, caller.agent)
 
 
@@ -158,7 +159,10 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
         lines, budget = [], request.max_tokens
     else:
         offset = 0
-    page = page_turns(tail, offset, max(100, budget))
+        budget = max(100, budget)
+        while len(tail) > 1 and sum(count_tokens(turn.text) + _LINE_OVERHEAD for turn in tail) > budget:
+            tail = tail[1:]  # the newest turns are what the prompt needs
+    page = page_turns(tail, offset, budget)
     return OpenOut(
         id="context",
         type="context",

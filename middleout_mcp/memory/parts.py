@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -29,6 +29,8 @@ class Parts:
     settings: Settings
     sittings: Sittings
     later: Later
+    warned: set[str] = field(default_factory=set)
+    """Warnings given already: each cause is logged once."""
 
     @property
     def zone(self) -> ZoneInfo:
@@ -55,5 +57,7 @@ class Parts:
         try:
             return await self.embedder.embed(texts)
         except EmbedderUnavailable as error:
-            logger.warning("%s Text search goes on; new memories stay pending.", error)
+            if str(error) not in self.warned:
+                self.warned.add(str(error))
+                logger.warning("%s Text search goes on; new memories stay pending.", error)
             return None

@@ -167,10 +167,7 @@ class _Filer:
 
     def _update(self, stored: Memory, draft: MemoryDraft) -> RememberedOut:
         """A new version of a stored memory; what the user says explicitly is thereby verified."""
-        fields = dict(draft.fields)
-        if fields.get("source") is Source.USER:
-            fields |= {"trust": Trust.VERIFIED, "disputed": False}
-            fields.setdefault("confidence", max(stored.confidence, DEFAULTS[Source.USER].confidence))
+        fields = {**draft.fields, **_standing(stored, draft.fields)}
         if draft.expires_with_session:
             fields |= {"expires_session": self._sitting.session.id, "expires_at": None}
         elif "expires_at" in fields:
@@ -226,6 +223,24 @@ class _Filer:
             "turns": tuple(sorted({stretch.seqs[index] for index in indexes})),
             "at": max((stretch.at(index, self._plan.now) for index in indexes), default=self._plan.now),
         }
+
+
+def _standing(stored: Memory, given: dict[str, Any]) -> dict[str, Any]:
+    """Source and trust after a change: the user's word verifies; new content is no better than who gave it; a mere
+    mark, such as a pin or a tag, leaves both as they are.
+    """
+    source = given.get("source")
+    if source is Source.USER:
+        confidence = given.get("confidence", max(stored.confidence, DEFAULTS[Source.USER].confidence))
+        return {"source": source, "trust": Trust.VERIFIED, "disputed": False, "confidence": confidence}
+    if all(given.get(name, getattr(stored, name)) == getattr(stored, name) for name in ("text", "key", "value")):
+        return {"source": stored.source, "trust": stored.trust}
+    source = source or Source.AGENT
+    return {
+        "source": source,
+        "trust": DEFAULTS[source].trust,
+        "confidence": given.get("confidence", DEFAULTS[source].confidence),
+    }
 
 
 def _result(

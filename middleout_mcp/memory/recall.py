@@ -13,7 +13,7 @@ from middleout_mcp.budget import count_tokens, cut, pack
 from middleout_mcp.errors import InvalidInput, NotSupportedYet
 from middleout_mcp.memory.brief import brief
 from middleout_mcp.memory.contract import Item, RecallIn, RecallOut, Withheld
-from middleout_mcp.memory.intake import name
+from middleout_mcp.memory.intake import name, scope_name
 from middleout_mcp.memory.items import ITEM_OVERHEAD, episodes_of, item
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
@@ -57,16 +57,18 @@ async def recall(parts: Parts, caller: Caller, request: RecallIn) -> RecallOut:
     now = parts.clock.now()
     _refuse_what_comes_later(request)
     sitting = parts.sit(caller, now)
-    await _note_used(parts, caller, sitting, request.used or (), now)
+    condition = await condition_of(parts, caller, sitting, request, now)
     asked = hashlib.sha256(request.model_dump_json(exclude={"cursor", "used", "max_tokens"}).encode()).hexdigest()
     if request.cursor is not None:
         recall_id = sitting.step(now)
         found = await _continue(parts, caller, sitting, request.cursor, asked)
+        await _note_used(parts, caller, sitting, request.used or (), now)
         if recall_id is None:
             raise InvalidInput("that cursor has expired; call recall again without it")
     else:
-        condition = await condition_of(parts, caller, sitting, request, now)
+        await _note_used(parts, caller, sitting, request.used or (), now)
         recall_id = sitting.begin_step(now)
+        condition = replace(condition, suppressed_in=sitting.hidden_in(now))
         if request.query is None:
             found = _Found([(memory, None) for memory in await brief(parts, caller, condition)])
         else:
@@ -96,7 +98,7 @@ async def condition_of(parts: Parts, caller: Caller, sitting: Sitting, request: 
         statuses=tuple(statuses),
         kinds=_kinds(request.kinds),
         tags=tuple(name(parts, tag, "tags") for tag in request.tags or ()),
-        scope=None if request.scope is None else name(parts, request.scope, "scope"),
+        scope=None if request.scope is None else scope_name(parts, request.scope, "scope"),
         since=_bound(parts, request.since, now, end=False, what="since"),
         until=_bound(parts, request.until, now, end=True, what="until"),
         as_of=as_of,

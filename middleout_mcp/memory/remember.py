@@ -88,6 +88,7 @@ async def _after(parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, *, 
     turns = sitting.session.turns + len(plan.stretch.fresh)
     sitting.session = replace(sitting.session, turns=turns)
     sitting.saved_at = plan.now
+    sitting.thread = plan.stretch.thread or sitting.thread
     sitting.saw([result.id for result in plan.results if result.id])
     if end:
         await parts.store.threads.save_session(caller.grant, parts.sittings.end(caller, plan.now))

@@ -28,6 +28,8 @@ class Sitting:
 
     session: Session
     saved_at: datetime | None = None
+    thread: str | None = None
+    """The thread that this connection wrote last."""
     recent: list[str] = field(default_factory=list)
     recall_id: str | None = None
     recall_at: datetime | None = None
@@ -72,7 +74,7 @@ class Sittings:
         place = (caller.grant.write, caller.agent, caller.key)
         sitting = self._sittings.get(place)
         if sitting is None or session_over(sitting.session, now) or _renamed(sitting.session, name):
-            sitting = Sitting(_new_session(caller, now, name))
+            sitting = Sitting(_new_session(caller, now, name), thread=sitting.thread if sitting else None)
             self._sittings[place] = sitting
             while len(self._sittings) > _SITTINGS_KEPT:
                 self._sittings.popitem(last=False)

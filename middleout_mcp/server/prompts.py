@@ -31,8 +31,8 @@ pronouns, dates instead of "tomorrow".
 beliefs and the like, and `privacy: "private"` for what only you and the user should see.
 4. How long should it live? `expires: "session"` for "just today", a duration such as "P30D" or a time where there \
 is an end; nothing where it holds until it changes.
-5. What happens when it gets old? A value that will be replaced gets a `key`, so that the new one supersedes it. \
-What must never fade is `pinned: true`; a task has `state` and, if known, `due`.
+5. What happens when it gets old? A value that will be replaced gets a `key`; when it changes, \
+correct the memory by its id. What must never fade is `pinned: true`; a task has `state` and, if known, `due`.
 6. How would the user find it, correct it or delete it? Use the words the user uses, a `kind` (fact, preference, \
 decision, task, error, event) and a few `tags`.
 7. What proves it? Give `turns`: the indexes, in `messages`, of the messages it comes from.

@@ -96,9 +96,9 @@ def _nothing(result: RecallOut) -> str:
 def opened(result: OpenOut) -> str:
     """What a pointer opens: text, turns verbatim, memories, buffer lines, details, as far as there are any."""
     body = [_block("", result.text)] if result.text else []
+    body += [_buffer_line(each) for each in result.buffer or ()]
     body += [_turn(each) for each in result.turns or ()]
     body += [_item(each) for each in result.memories or ()]
-    body += [_buffer_line(each) for each in result.buffer or ()]
     body += _details(result.details or {})
     head = result.type if result.type == result.id else f"{result.type} {_one_line(result.id)}"
     if result.line:

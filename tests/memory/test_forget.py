@@ -197,3 +197,32 @@ async def test_unknown_ids_are_refused_in_one_sentence(app: App, caller: Caller,
     action = "restore" if target.startswith("op_") else "archive"
     with pytest.raises(InvalidInput):
         await app.forget(caller, ForgetIn(ids=[target], action=action))  # type: ignore[arg-type]
+
+
+async def test_a_reason_that_repeats_what_is_erased_is_not_kept(app: App, caller: Caller, tmp_path: Path) -> None:
+    ids = await file(app, caller, "The alias is wombat77.")
+    await app.forget(caller, ForgetIn(ids=ids, action="erase", reason="user wants wombat77 gone"))
+    assert holding(tmp_path, "wombat77") == []
+    other = await file(app, caller, "The alias is numbat88.")
+    done = await app.forget(caller, ForgetIn(ids=other, action="erase", reason="privacy request"))
+    operation = await (await app.parts()).store.journal.operation(caller.grant, done.operation_id or "")
+    assert operation is not None
+    assert operation.reason == "privacy request"
+
+
+async def test_erasing_the_winner_of_a_merge_takes_the_merged_copies_along(
+    app: App, caller: Caller, tmp_path: Path
+) -> None:
+    ids = await file(app, caller, MemoryIn(text="Pet is quoll55.", source="user"), "The pet: quoll55, a marsupial.")
+    await app.forget(caller, ForgetIn(ids=ids, action="merge"))
+    gone = await app.forget(caller, ForgetIn(ids=ids[:1], action="erase"))
+    assert set(gone.affected or ()) == set(ids)
+    assert holding(tmp_path, "quoll55") == []
+
+
+async def test_an_archived_memory_is_offered_so_that_it_can_be_erased(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, "The gym costs 30 euros.")
+    await app.forget(caller, ForgetIn(ids=ids))
+    offered = await app.forget(caller, ForgetIn(query="gym costs", action="erase"))
+    assert offered.candidates is not None
+    assert [one.id for one in offered.candidates] == ids

@@ -227,3 +227,12 @@ async def test_items_carry_date_source_marks_and_the_price_of_their_episode(app:
     assert (item.at, item.source, item.thread, item.marks) == ("2026-05-04T10:00:00Z", "user", "sea", None)
     assert item.pointers is not None and item.pointers[0].id == item.episode_id
     assert item.pointers[0].tokens > 0
+
+
+async def test_a_refused_recall_notes_no_use(app: App, caller: Caller) -> None:
+    ids = await file(app, caller, "Yellow submarine.")
+    await app.forget(caller, ForgetIn(ids=ids, action="demote"))
+    with pytest.raises(InvalidInput):
+        await app.recall(caller, RecallIn(query="submarine", used=ids, since="32 May"))
+    stored = (await (await app.parts()).store.memories.get(caller.grant, ids))[0]
+    assert (stored.use, stored.demoted) == (0.0, True)

@@ -313,3 +313,45 @@ async def test_of_a_very_large_call_everything_is_stored_and_the_rest_embedded_a
     assert sum(Action.PENDING in result.actions for result in results) == 10_000 - 256
     found = await app.recall(caller, RecallIn(query="book 69993", limit=1))
     assert found.items[0].text == "Shelf 9999 holds book 69993"
+
+
+async def test_sending_the_end_of_a_stretch_again_leaves_its_episode_whole(app: App, caller: Caller) -> None:
+    turns = [TurnIn(role="user", text=f"Bike {n} is green.", at=f"2026-01-0{n}T10:00:00Z") for n in range(1, 6)]
+    first = await app.remember(caller, RememberIn(messages=turns, thread="t"))
+    again = await app.remember(caller, RememberIn(messages=turns[-1:], thread="t"))
+    assert first.episode is not None
+    assert again.episode == first.episode
+    opened = await app.open_episode(caller, OpenIn(id=first.episode.id))
+    assert opened.turns is not None
+    assert len(opened.turns) == 5
+
+
+async def test_an_overlap_becomes_an_episode_of_the_new_turns_only(app: App, caller: Caller) -> None:
+    await app.remember(caller, RememberIn(messages=said("Alpha is first.", "Beta is second."), thread="t"))
+    done = await app.remember(caller, RememberIn(messages=said("Beta is second.", "Gamma is third."), thread="t"))
+    assert done.episode is not None
+    opened = await app.open_episode(caller, OpenIn(id=done.episode.id))
+    assert opened.turns is not None
+    assert [turn.text for turn in opened.turns] == ["Gamma is third."]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"tags": ["a <private>b</private>"]}, {"scope": TOKEN}, {"ref": TOKEN}, {"key": TOKEN}, {"kind": "<private>x"}],
+)
+async def test_names_with_a_secret_or_private_text_are_refused(app: App, caller: Caller, field: dict) -> None:
+    with pytest.raises(InvalidInput, match="never stored"):
+        await app.remember(caller, RememberIn(memories=[MemoryIn(text="Something harmless.", **field)]))
+
+
+async def test_a_correction_by_the_agent_is_no_longer_verified_and_a_mark_changes_no_trust(
+    app: App, caller: Caller
+) -> None:
+    given = MemoryIn(text="Lives in Riga.", source="user")
+    first = (await app.remember(caller, RememberIn(memories=[given]))).results[0].id or ""
+    await app.remember(caller, RememberIn(memories=[MemoryIn(id=first, source="user")]))
+    await app.remember(caller, RememberIn(memories=[MemoryIn(id=first, pinned=True, source="agent")]))
+    assert (await memory(app, caller, first)).trust == "verified"
+    await app.remember(caller, RememberIn(memories=[MemoryIn(id=first, text="Lives in Oslo.")]))
+    corrected = await memory(app, caller, first)
+    assert (corrected.source, corrected.trust, corrected.confidence) == ("agent", "agent", 0.6)

@@ -123,3 +123,23 @@ async def test_a_reembedding_makes_the_other_embedder_the_right_one(tmp_path: Pa
     assert heard[0] == (0, 150)
     async with connected(app_with(tmp_path, dimension=32), "auto") as client:
         assert len((await ask(client, "recall", query="note about lakes", limit=20))["items"]) > 10
+
+
+async def test_a_model_whose_dimension_is_not_known_yet_is_never_mixed_with_another(tmp_path: Path) -> None:
+    async with connected(app_with(tmp_path, dimension=64), "auto") as client:
+        await ask(client, "remember", memories=["The first model saw this."])
+    late = FakeEmbedder(dimension=0, name="other-words")
+    async with connected(open_app(Settings(home=tmp_path), clock=FakeClock(), embedder=late), "auto") as client:
+        late.dimension = 64  # as if the first call had loaded it
+        assert "reembed" in await refusal(client, "remember", memories=["Second."])
+
+
+async def test_a_new_file_takes_a_model_whose_dimension_shows_with_its_first_vector(tmp_path: Path) -> None:
+    late = FakeEmbedder(dimension=0, name="late-words")
+    async with connected(open_app(Settings(home=tmp_path), clock=FakeClock(), embedder=late), "auto") as client:
+        await ask(client, "open_episode", id="stats")
+        late.dimension = 32
+        await ask(client, "remember", memories=["Seen late."])
+        stats = (await ask(client, "open_episode", id="stats"))["details"]
+        assert stats["embedder"]["dimension"] == 32
+        assert stats["memories"]["pending"] == 0

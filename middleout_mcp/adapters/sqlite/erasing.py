@@ -49,6 +49,7 @@ def erase(
     work = _Erasing(connection, namespace, operation)
     episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
     named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
+    named += work.merged_into(named)
     for _, episode in episodes:
         named += work.existing(episode.memory_ids)
     rows = {row.id: row for row in named}
@@ -107,6 +108,18 @@ class _Erasing:
             if row is not None:
                 rows.append(_Row(row[0], row[1], row[2], row[3], from_list(row[4])))
         return rows
+
+    def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
+        """The copies that were merged into these, to any depth: they say the same."""
+        ids, front = dict[str, None](), [row.id for row in winners]
+        while front:
+            rows = self.connection.execute(
+                "SELECT id FROM memory WHERE namespace = ? AND merged_into = ?", (self.namespace, front.pop())
+            )
+            fresh = [memory_id for (memory_id,) in rows if memory_id not in ids]
+            ids |= dict.fromkeys(fresh)
+            front += fresh
+        return self.existing(ids)
 
     def derived(self, ids: Iterable[str]) -> list[_Row]:
         """The rows of everything that was made from these memories, to any depth."""

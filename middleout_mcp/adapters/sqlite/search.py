@@ -90,6 +90,8 @@ class Search:
         """See the port."""
 
         def work(connection: Connection) -> int:
+            if self._embedder is not None and rows and vectors.space(connection).name is None:
+                vectors.adopt(connection, self._embedder, len(rows[0][2]) // 4)
             space = vectors.space(connection)
             stored = 0
             for memory_id, version, vector in rows:

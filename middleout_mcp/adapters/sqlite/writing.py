@@ -49,6 +49,8 @@ def apply(connection: Connection, grant: Grant, change: Change, embedder: str | 
     operation = change.operation
     _check_namespaces(grant, change)
     namespace = namespaces.ensure(connection, grant.write)
+    if embedder is not None and change.vectors and vectors.space(connection).name is None:
+        vectors.adopt(connection, embedder, len(next(iter(change.vectors.values()))) // 4)
     space = vectors.space(connection)
     for vector in change.vectors.values():
         vectors.checked(vector, space.require(embedder, len(vector)))
@@ -56,8 +58,9 @@ def apply(connection: Connection, grant: Grant, change: Change, embedder: str | 
         write_memory(connection, space, namespace, memory, change.vectors.get(memory.id)) for memory in change.memories
     ]
     append_turns(connection, namespace, operation, change.turns)
-    for episode in change.episodes:
-        ensure_thread(connection, namespace, episode.thread, operation)
+    named = [episode.thread for episode in change.episodes] + [memory.thread for memory in change.memories]
+    for thread in dict.fromkeys(filter(None, named)):
+        ensure_thread(connection, namespace, thread, operation)
     episodes = [write_episode(connection, namespace, episode) for episode in change.episodes]
     if change.session is not None:
         write_session(connection, namespace, change.session)
