@@ -13,6 +13,7 @@ from middleout_mcp.memory.erase import erase, redact
 from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import may_see
 from middleout_mcp.memory.parts import Parts
+from middleout_mcp.memory.plan import writable
 from middleout_mcp.memory.recall import search
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import trust_rank
@@ -87,6 +88,7 @@ async def _targets(parts: Parts, caller: Caller, ids: Sequence[str]) -> Targets:
     episodes = [
         episode for episode in await parts.store.threads.episode(grant, ids) if episode.namespace == grant.write
     ]
+    await writable(parts, grant, [memory.id for memory in await parts.store.memories.get(grant, ids)], "ids")
     known = {memory.id for memory in memories} | {episode.id for episode in episodes}
     for target in ids:
         if target not in known:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from middleout_mcp.conversation.capture import EventDraft, events, link_turns
-from middleout_mcp.errors import NotFound
+from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.memory.changes import Changes, differing
 from middleout_mcp.memory.contract import RememberedOut, RememberIn
 from middleout_mcp.memory.filing import Stretch, file_episode, place
@@ -75,10 +75,12 @@ async def make_plan(
 
 
 async def writable(parts: Parts, grant: Grant, ids: Sequence[str], what: str) -> dict[str, Memory]:
-    """Memories of the write namespace by id. Raises NotFound for any other id, in the same words for every reason."""
+    """Memories of the write namespace by id. Raises NotFound for any id that is not visible, in the same words."""
     found = {memory.id: memory for memory in await parts.store.memories.get(grant, ids)}
     for memory_id in ids:
-        if memory_id not in found or found[memory_id].namespace != grant.write:
+        if memory_id in found and found[memory_id].namespace != grant.write:
+            raise InvalidInput(f"{what}: {memory_id} lies in a namespace that may only be read here; leave it out")
+        if memory_id not in found:
             raise NotFound(f"{what}: there is no memory {memory_id[:40]!r}; recall returns the ids that exist")
     return found
 

@@ -90,7 +90,7 @@ def _nothing(result: RecallOut) -> str:
     if result.below_floor:
         floor = f"{result.below_floor} below the relevance floor (include=['below_floor'] shows them)"
         return f"{result.recall_id}: nothing relevant is remembered; {floor}"
-    return f"{result.recall_id}: nothing is remembered about this"
+    return f"{result.recall_id}: nothing to show is remembered"
 
 
 def opened(result: OpenOut) -> str:

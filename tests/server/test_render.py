@@ -103,7 +103,7 @@ def test_the_marker_differs_from_answer_to_answer():
 
 
 def test_an_empty_recall_says_whether_something_lies_below_the_floor():
-    assert render.recalled(RecallOut(recall_id="r_1", items=[])) == "r_1: nothing is remembered about this"
+    assert render.recalled(RecallOut(recall_id="r_1", items=[])) == "r_1: nothing to show is remembered"
     assert "3 below the relevance floor" in render.recalled(RecallOut(recall_id="r_1", items=[], below_floor=3))
 
 
