@@ -8,10 +8,9 @@ done on wall-clock time in the caller's zone; only hours and smaller offsets are
 """
 
 import re
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from middleout_mcp.errors import InvalidInput
 from middleout_mcp.records import Session
@@ -49,8 +48,7 @@ def to_iso(time: datetime) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds" if moment.microsecond else "seconds") + "Z"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(NamedTuple):
     """What a text means: a moment, and where it names a whole day, week, month or year, the bounds of that."""
 
     at: datetime
@@ -304,7 +302,7 @@ def _words(text: str, now: datetime, zone: tzinfo, prefer: Prefer) -> _Reading |
     if not (relative and _COUNTED.search(text)):
         return _whole(*_period(wall.date(), found.period), zone)
     day = _whole(*_period(wall.date(), "day"), zone)
-    return replace(day, at=moment, counted=True) if wall.time() == base.time() else day
+    return day._replace(at=moment, counted=True) if wall.time() == base.time() else day
 
 
 def _fixed(match: re.Match[str]) -> tzinfo:
@@ -314,8 +312,7 @@ def _fixed(match: re.Match[str]) -> tzinfo:
     return timezone(-distance if sign == "-" else distance)
 
 
-@dataclass(frozen=True, slots=True)
-class _Guess:
+class _Guess(NamedTuple):
     """An answer of dateparser: wall-clock time, period, and which of year, month, day, time the text gives."""
 
     wall: datetime

@@ -138,6 +138,8 @@ class Tour:
 
     def __init__(self, client: Client, home: Path, sample: dict[str, Any]) -> None:
         self._client, self._home, self._sample = client, home, sample
+        self._episodes: list[str] = []
+        """The episode behind the answer to each question."""
 
     async def steps(self) -> AsyncIterator[Step]:
         """Each step after it was done and checked."""
@@ -188,16 +190,16 @@ class Tour:
     async def _recall(self, query: str, expect: str) -> Step:
         step = Step(f"Recall: {query}")
         call = await self._call(step, "recall", query=query, limit=3)
-        step.checks[f'"{expect}" is among the best three'] = any(expect in text for text in _texts(call))
+        hits = [item for item in call.result.get("items", ()) if expect in item["text"]]
+        step.checks[f'"{expect}" is among the best three'] = bool(hits)
+        self._episodes += [hit.get("episode_id", "") for hit in hits[:1]]
         return step
 
     async def _open(self) -> Step:
         """Follow the pointer of the first question's answer to what was said."""
-        question, stretch = self._sample["questions"][0], self._sample["stretches"][0]
-        step = Step("Open the episode behind that answer, word for word")
-        found = await self._call(step, "recall", query=question["query"], limit=3)
-        hits = [item for item in found.result.get("items", ()) if question["expect"] in item["text"]]
-        opened = await self._call(step, "open_episode", id=hits[0]["episode_id"] if hits else "e_unknown")
+        stretch = self._sample["stretches"][0]
+        step = Step(f"Open the episode behind the answer to: {self._sample['questions'][0]['query']}")
+        opened = await self._call(step, "open_episode", id=self._episodes[0])
         said = [turn["text"] for turn in opened.result.get("turns", ())]
         plain = [message["text"] for message in stretch["messages"] if FAKE_KEY not in message["text"]]
         step.checks[f"all {len(stretch['messages'])} messages are there"] = len(said) == len(stretch["messages"])

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
-from middleout_mcp.words.text import CJK, CONTRACTION, LETTER, STOP_WORDS, sentences
+from middleout_mcp.words.text import CONTRACTION, STOP_WORDS, cjk_runs, sentences, without_cjk
 
 FILLER = frozenset(
     """
@@ -43,7 +44,7 @@ _BEGINNERS = frozenset(
 COMMON = STOP_WORDS | FILLER | _BEGINNERS
 """Words that are no names where a sentence begins with them, and that say little anywhere."""
 
-_NAME_WORD = re.compile(f"[^\\W\\d_{CJK}]{LETTER}*(?:['’&-]{LETTER}+)*")
+_NAME_WORD = re.compile(r"[^\W\d_]\w*(?:['’&-]\w+)*")
 DATES = frozenset(f"{_MONTHS} {_DAYS}".split())
 _NEVER_A_NAME = STOP_WORDS | DATES | frozenset("ok okay hi hey hello yes yeah thanks".split())
 _JOINERS = frozenset("of the de da del della der den di du la le van von und y bin al ibn".split())
@@ -56,7 +57,7 @@ def names(text: str) -> list[str]:
     """
     lower, inside = set[str](), set[str]()
     runs: list[tuple[str, bool, list[tuple[int, int]]]] = []
-    for sentence in sentences(text):
+    for sentence in sentences(without_cjk(text)):
         shouted = sentence.isupper() and " " in sentence
         for run in () if shouted else _capital_runs(sentence, lower):
             at_start = not re.search(r"\w", sentence[: run[0][0]])
@@ -118,24 +119,28 @@ def _bare(word: str) -> str:
 
 
 _MONTH = "(?:" + _MONTHS.replace(" ", "|") + r")\b\.?"
-_AFTER_WORD = f"(?<!{LETTER})"  # like \b, but a digit may follow a CJK character
-_NUMBER = re.compile(
-    rf"(?=[-+$€£¥₹\dvadfjmnostw]){_AFTER_WORD}(?:"  # the look ahead is for speed alone
-    r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-    rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
-    rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?|{_MONTH} \d{{4}}\b"
-    r"|\d{1,2}(?::\d{2}){1,2}(?: ?[ap]\.?m\b)?|\d{1,2} ?[ap]\.?m\b"
-    r"|[$€£¥₹] ?\d+(?:[.,]\d+)*(?: ?(?:k|m|bn|million|billion)\b)?"
-    r"|v?\d+(?:\.\d+){2,}(?:-[a-z0-9.]{1,20})?|v\d+(?:\.\d+)*"
-    r"|[-+]?\d+(?:[.,/-]\d+)*(?: ?[%$€£¥₹])?"
-    rf"|(?:{_DAYS.replace(' ', '|')})\b)",
-    re.IGNORECASE,
-)
+
+
+@cache
+def _number() -> re.Pattern[str]:
+    """Everything that counts or dates; compiled late, because it takes a millisecond."""
+    return re.compile(
+        r"(?=[-+$€£¥₹\dvadfjmnostw])(?<!\w)(?:"  # the look ahead is for speed alone
+        r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,9})?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+        rf"|\d{{1,2}}(?:st|nd|rd|th)?(?: of)? {_MONTH}(?:,? \d{{4}})?"
+        rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?:,? \d{{4}}\b)?|{_MONTH} \d{{4}}\b"
+        r"|\d{1,2}(?::\d{2}){1,2}(?: ?[ap]\.?m\b)?|\d{1,2} ?[ap]\.?m\b"
+        r"|[$€£¥₹] ?\d+(?:[.,]\d+)*(?: ?(?:k|m|bn|million|billion)\b)?"
+        r"|v?\d+(?:\.\d+){2,}(?:-[a-z0-9.]{1,20})?|v\d+(?:\.\d+)*"
+        r"|[-+]?\d+(?:[.,/-]\d+)*(?: ?[%$€£¥₹])?"
+        rf"|(?:{_DAYS.replace(' ', '|')})\b)",
+        re.IGNORECASE,
+    )
 
 
 def numbers(text: str) -> list[str]:
     """Numbers, dates, times, money, percentages, versions and weekdays as they are written, in order."""
-    return _NUMBER.findall(text)
+    return _number().findall(without_cjk(text))
 
 
 _NEGATION = re.compile(
@@ -175,7 +180,7 @@ _CJK_FILLER = re.compile(
     "ありがとうございます|ありがとう|おはようございます|おはよう|こんにちは|こんばんは|はい|いいえ|谢谢你|謝謝你|谢谢|謝謝|你好吗"
     "|你好嗎|你好|您好|再见|再見|好的|是的|没问题|嗯|好|안녕하세요|안녕|감사합니다|고마워요|고마워|네"
 )
-_SPOKEN = re.compile(f"[{CJK}]+|{LETTER}+(?:['’]{LETTER}+)*")
+_SPOKEN = re.compile(r"\w+(?:['’]\w+)*")
 _LONGEST_FILLER = 64  # words
 _STRETCHED = re.compile(r"(\w)\1{2,}")  # "heyyy"
 
@@ -184,7 +189,9 @@ def is_substantive(text: str) -> bool:
     """False only for greetings, thanks, acknowledgements and fillers without content; a bare yes or no is one."""
     if len(text.split(None, _LONGEST_FILLER)) > _LONGEST_FILLER:
         return True
-    spoken = [word.replace("’", "'") for word in _SPOKEN.findall(text) if _CJK_FILLER.sub("", word)]
+    if any(_CJK_FILLER.sub("", run) for run in cjk_runs(text)):
+        return True
+    spoken = [word.replace("’", "'") for word in _SPOKEN.findall(without_cjk(text))]
     plain = [_unstretched(word.lower()) for word in spoken]
     position, greeted = 0, False
     while position < len(spoken):

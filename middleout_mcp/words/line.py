@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from middleout_mcp.budget import count_tokens, cut_line
 from middleout_mcp.words.content import COMMON, DATES, is_substantive, names
@@ -34,8 +34,7 @@ _MOST_SENTENCES = 300  # of a longer stretch, the first half and the last half o
 _MOST_CHARACTERS = 400  # of one sentence
 
 
-@dataclass(frozen=True, slots=True)
-class _Clause:
+class _Clause(NamedTuple):
     """A piece of what `speaker` said, as its words that carry content."""
 
     speaker: str

@@ -3,17 +3,22 @@
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 
 from middleout_mcp.budget import sentence_ends
 
-CJK = (
+_CJK = (
     "\u1100-\u11ff\u2e80-\u2fd5\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3041-\u3096\u3099-\u309f"
     "\u30a1-\u30fa\u30fc-\u30ff\u3105-\u318e\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97c"
     "\uac00-\ud7a3\ud7b0-\ud7fb\uf900-\ufaff\uff66-\uff9f\uffa0-\uffdc\U00020000-\U0003ffff"
 )
-LETTER = f"[^\\W{CJK}]"  # a letter, digit or underscore that is not CJK
-CJK_RUN = re.compile(f"[{CJK}]+")
+
+
+@cache
+def _cjk_run() -> re.Pattern[str]:
+    """A run of CJK letters; compiled late, because so large a class takes a millisecond."""
+    return re.compile(f"([{_CJK}]+)")
 
 
 def fold(text: str) -> str:
@@ -47,10 +52,20 @@ def _unbulleted(sentence: str) -> str:
     return sentence[bullet.end() :] if bullet else sentence
 
 
+def cjk_runs(text: str) -> list[str]:
+    """The runs of Han, kana and Hangul characters, in order."""
+    return [] if text.isascii() else _cjk_run().findall(text)
+
+
+def without_cjk(text: str) -> str:
+    """`text` with a bar in place of every run of Han, kana or Hangul characters."""
+    return text if text.isascii() else _cjk_run().sub("|", text)
+
+
 def cjk_bigrams(text: str) -> list[str]:
     """The overlapping pairs of every run of Han, kana or Hangul characters, in order; a single one yields itself."""
     pairs: list[str] = []
-    for run in CJK_RUN.findall(text):
+    for run in cjk_runs(text):
         pairs += [run] if len(run) == 1 else map("".join, pairwise(run))
     return pairs
 
@@ -69,7 +84,7 @@ STOP_WORDS = frozenset(
 )
 """English words that search and comparison skip: they tell one text from another too seldom."""
 
-_TOKEN = re.compile(f"[{CJK}]+|{LETTER}+(?:[-.,'’/\\\\:@&+]+{LETTER}+)*")
+_TOKEN = re.compile(r"\w+(?:[-.,'’/\\:@&+]+\w+)*")
 _SEPARATOR = re.compile(r"[-.,'/\\:@&+_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 CONTRACTION = re.compile(r"['’](?:s|d|m|ll|re|ve)\Z")
@@ -81,11 +96,13 @@ def terms(text: str) -> list[str]:
     (`get_user`, `v2.3.1`, `src/app.py`, `well-known`) first whole, then in parts.
     """
     found: list[str] = []
-    for token in _TOKEN.findall(unicodedata.normalize("NFC", text)):
-        if CJK_RUN.match(token):
-            found += cjk_bigrams(token)
+    pieces = [text] if text.isascii() else _cjk_run().split(unicodedata.normalize("NFC", text))
+    for index, piece in enumerate(pieces):
+        if index % 2:
+            found += cjk_bigrams(piece)
         else:
-            found += _word_terms(token.replace("’", "'").strip("_"))
+            for token in _TOKEN.findall(piece):
+                found += _word_terms(token.replace("’", "'").strip("_"))
     return found
 
 
