@@ -7,13 +7,13 @@ from datetime import datetime
 from middleout_mcp.budget import count_tokens, cut_line
 from middleout_mcp.conversation.capture import TurnDraft, align, stretch_key
 from middleout_mcp.memory.intake import Intake
+from middleout_mcp.memory.paging import TURN_OVERHEAD
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.records import Caller, Episode, Turn, new_id
 from middleout_mcp.words import episode_line
 
 _TAIL = 64  # how many stored turns beyond the given ones are searched for resent messages
-_TURN_OVERHEAD = 12  # tokens that number, role and date of a turn cost where it is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ async def file_episode(
         line=_line(intake, drafts),
         first_seq=min(fresh, default=stretch.next_seq),
         last_seq=max(fresh, default=stretch.next_seq - 1),
-        tokens=sum(_TURN_OVERHEAD + count_tokens(draft.text) for draft in drafts),
+        tokens=sum(TURN_OVERHEAD + count_tokens(draft.text) for draft in drafts),
         agent=caller.agent,
         session=sitting.session.id,
         created_at=now,

@@ -13,11 +13,11 @@ from middleout_mcp.memory.erase import erase, redact
 from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import may_see
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.memory.plan import writable
+from middleout_mcp.memory.plan import refuse_read_only
 from middleout_mcp.memory.recall import search
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import trust_rank
-from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Privacy, Status, new_id
+from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Privacy, Status
 from middleout_mcp.retention.duplicates import merged_fields
 from middleout_mcp.times import parse_time
 
@@ -45,13 +45,9 @@ async def forget(parts: Parts, caller: Caller, request: ForgetIn) -> ForgetOut:
     if operations:
         return await _undo(parts, caller, sitting, request, operations, reason, now)
     targets = await _targets(parts, caller, list(dict.fromkeys(request.ids)))
-    operation = Operation(
-        id=new_id("op"),
-        namespace=caller.grant.write,
-        kind=request.action,
-        at=now,
-        agent=caller.agent,
-        session=sitting.session.id,
+    operation = sitting.operation(
+        request.action,
+        now,
         reason=reason,
         memory_ids=tuple(memory.id for memory in targets.memories),
         episode_ids=tuple(episode.id for episode in targets.episodes),
@@ -84,11 +80,12 @@ def _check_arguments(request: ForgetIn) -> None:
 
 async def _targets(parts: Parts, caller: Caller, ids: Sequence[str]) -> Targets:
     grant = caller.grant
-    memories = [memory for memory in await parts.store.memories.get(grant, ids) if may_forget(memory, caller)]
+    found = await parts.store.memories.get(grant, ids)
+    refuse_read_only(found, grant, "ids")
+    memories = [memory for memory in found if may_forget(memory, caller)]
     episodes = [
         episode for episode in await parts.store.threads.episode(grant, ids) if episode.namespace == grant.write
     ]
-    await writable(parts, grant, [memory.id for memory in await parts.store.memories.get(grant, ids)], "ids")
     known = {memory.id for memory in memories} | {episode.id for episode in episodes}
     for target in ids:
         if target not in known:
@@ -136,16 +133,7 @@ async def _undo(
         raise InvalidInput(f"{request.action} works on memories and episodes; an operation can only be restored")
     if len(request.ids or ()) > 1:
         raise InvalidInput("undo one operation a call: give a single op_ id")
-    undo = Operation(
-        id=new_id("op"),
-        namespace=caller.grant.write,
-        kind="restore",
-        at=now,
-        agent=caller.agent,
-        session=sitting.session.id,
-        reason=reason,
-        undoes=operations[0],
-    )
+    undo = sitting.operation("restore", now, reason=reason, undoes=operations[0])
     done = await parts.store.journal.undo(caller.grant, operations[0], undo)
     skipped = done.counts.get("skipped", 0)
     return ForgetOut(

@@ -9,7 +9,8 @@ from middleout_mcp.errors import InvalidInput
 from middleout_mcp.records import Turn
 
 _CURSOR = re.compile(r"t(\d{1,9})\.(\d{1,9})")
-_TURN_OVERHEAD = 12  # tokens of number, role and date of a turn
+TURN_OVERHEAD = 12
+"""Prompt tokens that number, role and date of a turn cost beside its text."""
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ def page_turns(
     for index, turn in enumerate(turns):
         start = offset if index == 0 else 0
         text = turn.text[start:]
-        cost = count_tokens(text) + _TURN_OVERHEAD + min(along.get(turn.seq, 0), max_tokens // 2)
+        cost = count_tokens(text) + TURN_OVERHEAD + min(along.get(turn.seq, 0), max_tokens // 2)
         if cost > left:
             if page.turns and cost <= max_tokens:  # it fits whole on a page of its own
                 page.cursor = f"t{turn.seq}.{start}"

@@ -3,7 +3,7 @@
 Planning reads the store and draws ids, but writes nothing, so that it can be done again after a conflict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -77,12 +77,18 @@ async def make_plan(
 async def writable(parts: Parts, grant: Grant, ids: Sequence[str], what: str) -> dict[str, Memory]:
     """Memories of the write namespace by id. Raises NotFound for any id that is not visible, in the same words."""
     found = {memory.id: memory for memory in await parts.store.memories.get(grant, ids)}
+    refuse_read_only(found.values(), grant, what)
     for memory_id in ids:
-        if memory_id in found and found[memory_id].namespace != grant.write:
-            raise InvalidInput(f"{what}: {memory_id} lies in a namespace that may only be read here; leave it out")
         if memory_id not in found:
             raise NotFound(f"{what}: there is no memory {memory_id[:40]!r}; recall returns the ids that exist")
     return found
+
+
+def refuse_read_only(memories: Iterable[Memory], grant: Grant, what: str) -> None:
+    """Raise InvalidInput where one of the memories lies in a namespace that the grant only reads."""
+    for memory in memories:
+        if memory.namespace != grant.write:
+            raise InvalidInput(f"{what}: {memory.id} lies in a namespace that may only be read here; leave it out")
 
 
 async def _feedback(parts: Parts, caller: Caller, sitting: Sitting, request: RememberIn, plan: Plan) -> None:

@@ -26,7 +26,6 @@ from middleout_mcp.records import (
     Filter,
     Kind,
     Memory,
-    Operation,
     Privacy,
     Status,
     Use,
@@ -143,13 +142,9 @@ async def _note_used(parts: Parts, caller: Caller, sitting: Sitting, used: Seque
     if not demoted:
         await parts.store.journal.note_uses(caller.grant, uses)
         return
-    operation = Operation(
-        id=new_id("op"),
-        namespace=caller.grant.write,
-        kind="use",
-        at=now,
-        agent=caller.agent,
-        session=sitting.session.id,
+    operation = sitting.operation(
+        "use",
+        now,
         memory_ids=tuple(memory.id for memory in demoted),
     )
     await parts.store.memories.commit(caller.grant, Change(operation=operation, memories=demoted, uses=uses))
@@ -197,13 +192,9 @@ async def _withhold(
     if not (parts.settings.sensitive_recall and request.purpose and request.purpose.strip()):
         kept = [(memory, score) for memory, score in found.ranked if memory.privacy is not Privacy.SENSITIVE]
         return replace(found, ranked=kept, withheld=len(sensitive))
-    operation = Operation(
-        id=new_id("op"),
-        namespace=caller.grant.write,
-        kind="disclose",
-        at=now,
-        agent=caller.agent,
-        session=sitting.session.id,
+    operation = sitting.operation(
+        "disclose",
+        now,
         reason=name(parts, request.purpose, "purpose"),
         counts={"offered": len(sensitive)},
         undoable=False,

@@ -14,7 +14,7 @@ from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import Plan, make_plan
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import EMBED_AT_ONCE
-from middleout_mcp.records import Action, Caller, Change, Episode, Operation, Vector, new_id
+from middleout_mcp.records import Action, Caller, Change, Episode, Operation, Vector
 from middleout_mcp.times import to_iso
 
 _ATTEMPTS = 5
@@ -32,7 +32,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
     for attempt in range(_ATTEMPTS):
         plan = await make_plan(parts, caller, sitting, intake, request, now)
         await _embed(parts, plan, vectors)
-        change = _change(caller, sitting, plan, vectors)
+        change = _change(sitting, plan, vectors)
         if change is None:
             break
         try:
@@ -54,20 +54,16 @@ async def _embed(parts: Parts, plan: Plan, vectors: dict[str, Vector]) -> None:
         vectors.update(zip(texts, made, strict=True))
 
 
-def _change(caller: Caller, sitting: Sitting, plan: Plan, vectors: dict[str, Vector]) -> Change | None:
+def _change(sitting: Sitting, plan: Plan, vectors: dict[str, Vector]) -> Change | None:
     """The one write of this call, or None where nothing is new."""
     states = plan.changes.states()
     if not (states or plan.stretch.fresh or plan.episode or plan.uses):
         return None
     reworded = {memory.id: vectors[memory.text] for memory in plan.changes.reworded() if memory.text in vectors}
     session = replace(sitting.session, turns=sitting.session.turns + len(plan.stretch.fresh))
-    operation = Operation(
-        id=new_id("op"),
-        namespace=caller.grant.write,
-        kind="remember",
-        at=plan.now,
-        agent=caller.agent,
-        session=session.id,
+    operation = sitting.operation(
+        "remember",
+        plan.now,
         memory_ids=tuple(memory.id for memory in states),
         episode_ids=(plan.episode.id,) if plan.episode else (),
         counts={"memories": len(states), "turns": len(plan.stretch.fresh), "uses": len(plan.uses)},

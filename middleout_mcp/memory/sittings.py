@@ -4,8 +4,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
-from middleout_mcp.records import Caller, Session, new_id
+from middleout_mcp.records import Caller, Operation, Session, new_id
 from middleout_mcp.times import STEP, session_over
 
 _PAGES_KEPT = 8
@@ -44,6 +45,19 @@ class Sitting:
         """Start the step that a recall opens; its recall id."""
         self.recall_id, self.recall_at = new_id("r"), now
         return self.recall_id
+
+    def operation(self, kind: str, at: datetime, **more: Any) -> Operation:
+        """A new operation of this session's caller; `more` are further fields of the record."""
+        session = self.session
+        return Operation(
+            id=new_id("op"),
+            namespace=session.namespace,
+            kind=kind,
+            at=at,
+            agent=session.agent,
+            session=session.id,
+            **more,
+        )
 
     def step(self, now: datetime) -> str | None:
         """The recall id of the step that is still running, if any."""

@@ -111,27 +111,24 @@ class _Erasing:
 
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
         """The copies that were merged into these, to any depth: they say the same."""
-        ids, front = dict[str, None](), [row.id for row in winners]
-        while front:
-            rows = self.connection.execute(
-                "SELECT id FROM memory WHERE namespace = ? AND merged_into = ?", (self.namespace, front.pop())
-            )
-            fresh = [memory_id for (memory_id,) in rows if memory_id not in ids]
-            ids |= dict.fromkeys(fresh)
-            front += fresh
-        return self.existing(ids)
+        return self._reached(
+            [row.id for row in winners], "SELECT id FROM memory WHERE namespace = ? AND merged_into = ?"
+        )
 
-    def derived(self, ids: Iterable[str]) -> list[_Row]:
-        """The rows of everything that was made from these memories, to any depth."""
-        seen, front = set(ids), list(ids)
+    def derived(self, ids: Iterable[str]) -> list["_Row"]:
+        """Everything that was made from these memories, to any depth."""
+        return self._reached(
+            ids, "SELECT m.id FROM derivation d JOIN memory m ON m.n = d.memory WHERE m.namespace = ? AND d.parent = ?"
+        )
+
+    def _reached(self, ids: Iterable[str], next_ids: str) -> list["_Row"]:
+        """The rows that following `next_ids` from these ids comes to, the ids' own included."""
+        seen = dict.fromkeys(ids)
+        front = list(seen)
         while front:
-            rows = self.connection.execute(
-                "SELECT m.id FROM derivation d JOIN memory m ON m.n = d.memory WHERE m.namespace = ? AND d.parent = ?",
-                (self.namespace, front.pop()),
-            )
-            fresh = [memory_id for (memory_id,) in rows if memory_id not in seen]
-            seen.update(fresh)
-            front += fresh
+            fresh = [reached for (reached,) in self.connection.execute(next_ids, (self.namespace, front.pop()))]
+            front += [reached for reached in fresh if reached not in seen]
+            seen |= dict.fromkeys(fresh)
         return self.existing(seen)
 
     def drop_memory(self, row: _Row) -> None:
