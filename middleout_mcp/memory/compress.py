@@ -86,7 +86,7 @@ async def _chosen(parts: Parts, caller: Caller, target: str | Sequence[str], now
     if not isinstance(target, str):
         if not target:
             raise InvalidInput("target is an empty list; give ids, or leave target out for the middle band")
-        found = await writable(parts, caller.grant, list(dict.fromkeys(target)), "target")
+        found = await writable(parts, caller, list(dict.fromkeys(target)), "target")
         return [memory for memory in found.values() if _compressible(memory, caller)], "ids"
     condition = Filter(now=now, agent=caller.agent)
     kind, _, value = target.partition(":")

@@ -11,13 +11,13 @@ from middleout_mcp.memory.changes import Changes
 from middleout_mcp.memory.contract import Candidate, ForgetIn, ForgetOut
 from middleout_mcp.memory.erase import erase, redact
 from middleout_mcp.memory.intake import name
-from middleout_mcp.memory.items import may_see
+from middleout_mcp.memory.items import anothers_private, may_see
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import refuse_read_only
 from middleout_mcp.memory.recall import search
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import trust_rank
-from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Privacy, Status
+from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Status
 from middleout_mcp.retention.duplicates import merged_fields
 from middleout_mcp.times import parse_time
 
@@ -80,24 +80,22 @@ def _check_arguments(request: ForgetIn) -> None:
 
 async def _targets(parts: Parts, caller: Caller, ids: Sequence[str]) -> Targets:
     grant = caller.grant
-    found = await parts.store.memories.get(grant, ids)
+    every = await parts.store.memories.get(grant, ids)
+    found = [memory for memory in every if not anothers_private(memory, caller)]
     refuse_read_only(found, grant, "ids")
-    memories = [memory for memory in found if may_forget(memory, caller)]
     episodes = [
         episode for episode in await parts.store.threads.episode(grant, ids) if episode.namespace == grant.write
     ]
-    known = {memory.id for memory in memories} | {episode.id for episode in episodes}
+    known = {memory.id for memory in found} | {episode.id for episode in episodes}
     for target in ids:
         if target not in known:
             raise NotFound(f"there is no {target[:40]!r} to forget; recall returns the ids that exist")
-    return Targets(tuple(memories), tuple(episodes))
+    return Targets(tuple(found), tuple(episodes))
 
 
 def may_forget(memory: Memory, caller: Caller) -> bool:
     """Whether the caller may change the memory: one of the write namespace, and no other agent's private one."""
-    if memory.namespace != caller.grant.write:
-        return False
-    return memory.privacy is not Privacy.PRIVATE or memory.agent == caller.agent
+    return memory.namespace == caller.grant.write and not anothers_private(memory, caller)
 
 
 async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: ForgetIn, now: datetime) -> ForgetOut:

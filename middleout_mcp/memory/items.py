@@ -105,9 +105,12 @@ async def visible(parts: Parts, caller: Caller, ids: Sequence[str]) -> list[Memo
 
 def may_see(memory: Memory, caller: Caller) -> bool:
     """Whether the caller may open the memory: private ones only their agent, sensitive ones nobody this way."""
-    if memory.privacy is Privacy.SENSITIVE:
-        return False
-    return memory.privacy is not Privacy.PRIVATE or memory.agent == caller.agent
+    return memory.privacy is not Privacy.SENSITIVE and not anothers_private(memory, caller)
+
+
+def anothers_private(memory: Memory, caller: Caller) -> bool:
+    """Whether the memory is private to another agent, for whom it exists and for the caller does not (DESIGN §2)."""
+    return memory.privacy is Privacy.PRIVATE and memory.agent != caller.agent
 
 
 def turn_out(turn: Turn, text: str) -> TurnOut:

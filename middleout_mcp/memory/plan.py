@@ -14,6 +14,7 @@ from middleout_mcp.memory.changes import Changes, differing
 from middleout_mcp.memory.contract import RememberedOut, RememberIn
 from middleout_mcp.memory.filing import Stretch, file_episode, place
 from middleout_mcp.memory.intake import Intake, MemoryDraft
+from middleout_mcp.memory.items import anothers_private
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import DEFAULTS, USED
@@ -74,10 +75,11 @@ async def make_plan(
     return plan
 
 
-async def writable(parts: Parts, grant: Grant, ids: Sequence[str], what: str) -> dict[str, Memory]:
+async def writable(parts: Parts, caller: Caller, ids: Sequence[str], what: str) -> dict[str, Memory]:
     """Memories of the write namespace by id. Raises NotFound for any id that is not visible, in the same words."""
-    found = {memory.id: memory for memory in await parts.store.memories.get(grant, ids)}
-    refuse_read_only(found.values(), grant, what)
+    every = await parts.store.memories.get(caller.grant, ids)
+    found = {memory.id: memory for memory in every if not anothers_private(memory, caller)}
+    refuse_read_only(found.values(), caller.grant, what)
     for memory_id in ids:
         if memory_id not in found:
             raise NotFound(f"{what}: there is no memory {memory_id[:40]!r}; recall returns the ids that exist")
@@ -95,10 +97,10 @@ async def _feedback(parts: Parts, caller: Caller, sitting: Sitting, request: Rem
     """Note `used` as uses of weight 1 and mark `wrong` ones for confirmation."""
     used = list(dict.fromkeys(request.used or ()))
     wrong = list(dict.fromkeys(request.wrong or ()))
-    for memory in (await writable(parts, caller.grant, used, "used")).values():
+    for memory in (await writable(parts, caller, used, "used")).values():
         if memory.demoted:
             plan.changes.change(memory, demoted=False)
-    for memory in (await writable(parts, caller.grant, wrong, "wrong")).values():
+    for memory in (await writable(parts, caller, wrong, "wrong")).values():
         plan.changes.change(memory, disputed=True)
     plan.uses = tuple(
         Use(memory_id=memory_id, session=sitting.session.id, at=plan.now, weight=USED) for memory_id in used
@@ -142,7 +144,7 @@ class _Filer:
         refs = [draft.ref for draft in drafts if draft.ref is not None]
         texts = [draft.fields["text"] for draft in drafts if draft.id is None and draft.ref is None]
         return _Known(
-            await writable(self._parts, grant, ids, "memories"),
+            await writable(self._parts, self._caller, ids, "memories"),
             await store.by_ref(grant, refs) if refs else {},
             {fold(text): found for text, found in (await store.same_text(grant, texts)).items()} if texts else {},
         )

@@ -130,7 +130,7 @@ async def _session_id(parts: Parts, caller: Caller, wanted: str | None) -> str |
 
 async def _note_used(parts: Parts, caller: Caller, sitting: Sitting, used: Sequence[str], now: datetime) -> None:
     """Uses reported with a recall; a demoted memory that was used is no longer demoted."""
-    found = await writable(parts, caller.grant, list(dict.fromkeys(used)), "used")
+    found = await writable(parts, caller, list(dict.fromkeys(used)), "used")
     if not found:
         return
     demoted = tuple(

@@ -156,6 +156,11 @@ async def test_private_memories_are_seen_by_their_agent_only(app: App, caller: C
     assert (found.items, found.below_floor, found.withheld) == ([], 0, None)
     with pytest.raises(NotFound):
         await app.forget(other, ForgetIn(ids=ids))
+    for call in (RememberIn(memories=[MemoryIn(id=ids[0], pinned=True)]), RememberIn(used=ids), RememberIn(wrong=ids)):
+        with pytest.raises(NotFound):
+            await app.remember(other, call)
+    with pytest.raises(NotFound):
+        await app.recall(other, RecallIn(query="diary", used=ids))
 
 
 async def test_sensitive_memories_are_counted_and_withheld_with_the_reason(app: App, caller: Caller) -> None:

@@ -43,6 +43,24 @@ class _Line:
     connection: Connection
     limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     lock: threading.Lock = field(default_factory=threading.Lock)
+    reading: threading.Event | None = None  # the read that runs now, by the event that abandons it
+    guard: threading.Lock = field(default_factory=threading.Lock)  # of `reading`, so that no other read is interrupted
+
+    @contextmanager
+    def running(self, read: threading.Event) -> Iterator[None]:
+        with self.guard:
+            self.reading = read
+        try:
+            yield
+        finally:
+            with self.guard:
+                self.reading = None
+
+    def abandon(self, read: threading.Event) -> None:
+        read.set()
+        with self.guard:
+            if self.reading is read:
+                self.connection.interrupt()
 
 
 class Database:
@@ -72,9 +90,7 @@ class Database:
                 self._snapshot, line, work, abandoned, abandon_on_cancel=True, limiter=line.limiter
             )
         except anyio.get_cancelled_exc_class():
-            abandoned.set()
-            if not self._closed:
-                line.connection.interrupt()
+            line.abandon(abandoned)
             raise
 
     async def write(
@@ -105,7 +121,7 @@ class Database:
         with line.lock, explained(self.file):
             if self._closed or abandoned.is_set():
                 raise StoreUnavailable("The store was closed; start the server again.")
-            with _transaction(line.connection, "BEGIN"):
+            with line.running(abandoned), _transaction(line.connection, "BEGIN"):
                 return work(line.connection)
 
     def _transact(self, work: Callable[[Connection], T], after: Callable[[T], None] | None, reserve: bool) -> T:
@@ -243,14 +259,14 @@ def _explanation(error: apsw.Error, file: Path) -> MiddleoutError | None:
             return StoreCorrupt(f"{file} is damaged, or no memory file; put a backup in its place or move it away.")
         case apsw.ReadOnlyError():
             return StoreUnavailable(f"{file} is read-only; make it and its folder writable to store anything.")
-        case apsw.FullError():
+        case apsw.FullError() | apsw.IOError() if _is_full(error):
             return StoreUnavailable(_full(file))
         case apsw.IOError():
-            if _is_full(error):
-                return StoreUnavailable(_full(file))
             return StoreUnavailable(f"{file} could not be read or written (input/output error); check the disk.")
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
             return StoreUnavailable(f"{file} cannot be opened; check that it and its folder may be read and written.")
+        case apsw.InterruptError():
+            return StoreUnavailable("The store was closed during the call; start the server again.")
         case apsw.TooBigError():
             return InvalidInput("A text is longer than SQLite can hold; split it.")
     return None

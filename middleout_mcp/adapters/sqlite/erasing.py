@@ -49,9 +49,9 @@ def erase(
     work = _Erasing(connection, namespace, operation)
     episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
     named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
-    named += work.merged_into(named)
     for _, episode in episodes:
         named += work.existing(episode.memory_ids)
+    named += work.merged_into(named)
     rows = {row.id: row for row in named}
     derived = {row.id: row for row in work.derived(rows) if row.id not in rows}
     for row in (*rows.values(), *derived.values()):
@@ -230,6 +230,8 @@ def rewrite(
     seals = []
     for memory in memories:
         row = write_memory(connection, space, namespace, memory, None)
+        if row.before is None:
+            raise Conflict("A memory is gone meanwhile; nothing was redacted: read it again and retry.")
         connection.execute("DELETE FROM memory_version WHERE memory = ?", (row.n,))
         connection.execute("DELETE FROM undo_memory WHERE memory = ?", (row.n,))
         vectors.drop(connection, space.tables, row.n)
@@ -239,7 +241,9 @@ def rewrite(
     for turn in turns:
         _rewrite_turn(connection, namespace, turn)
     for episode in episodes:
-        n, _, _ = write_episode(connection, namespace, replace(episode, key=_key(episode)))
+        n, before, _ = write_episode(connection, namespace, replace(episode, key=_key(episode)))
+        if before is None:
+            raise Conflict("An episode is gone meanwhile; nothing was redacted: open it again and retry.")
         connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
     operation = replace(operation, undoable=False)

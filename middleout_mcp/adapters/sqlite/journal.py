@@ -9,7 +9,7 @@ from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import readable, within
 from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.records import Grant, Operation, Status, Use
+from middleout_mcp.records import Grant, Memory, Operation, Status, Use
 
 _SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
 
@@ -155,6 +155,7 @@ class _Undoing:
             "WHERE u.operation = ? ORDER BY u.memory",
             (seq,),
         ).fetchall()
+        put_back: list[tuple[Memory, Memory]] = []
         for before, after, use_after, record, *values in rows:
             current = MEMORY.decode(values, self.operation.namespace)
             if current.version != after:
@@ -166,8 +167,22 @@ class _Undoing:
                 earlier = MEMORY.unpack(record, self.operation.namespace)
                 since = max(0.0, current.use - use_after)
                 earlier = replace(earlier, use=earlier.use + since, last_used_at=current.last_used_at)
-            earlier = replace(earlier, version=after + 1, updated_at=self.operation.at)
-            self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
+            put_back.append((current, replace(earlier, version=after + 1, updated_at=self.operation.at)))
+        for current, earlier in sorted(put_back, key=lambda pair: pair[1].ref is not None):  # a reference let go first
+            if earlier.ref != current.ref and self._taken(earlier.ref):
+                self.skipped += 1
+            else:
+                self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
+
+    def _taken(self, ref: str | None) -> bool:
+        """Whether a reference went to another memory meanwhile, or was erased with one."""
+        return bool(
+            self.connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM memory WHERE namespace = ?1 AND ref = ?2)"
+                " OR EXISTS (SELECT 1 FROM tombstone WHERE namespace = ?1 AND ref = ?2)",
+                (self.namespace, ref),
+            ).get
+        )
 
     def _episodes(self, seq: int) -> None:
         rows: list[Any] = self.connection.execute(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from middleout_mcp.adapters.sqlite import fulltext, vectors
-from middleout_mcp.adapters.sqlite.condition import where
+from middleout_mcp.adapters.sqlite.condition import Clause, where
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import chunks, readable, within
 from middleout_mcp.adapters.sqlite.rows import bindable
@@ -30,13 +30,7 @@ class Search:
                 return []
             vectors.checked(vector, space.require(self._embedder, len(vector)))
             clause = where(condition, readable(connection, grant))
-            rows = connection.execute(
-                f"SELECT m.id, v.distance FROM (SELECT rowid, distance FROM {space.table} "
-                f"WHERE embedding MATCH ? AND k = ? AND rowid IN (SELECT m.n FROM memory m WHERE {clause.sql})) v "
-                "JOIN memory m ON m.n = v.rowid ORDER BY v.distance, m.id",
-                (vector, min(k, _DEEPEST), *clause.values),
-            )
-            return [Hit(memory_id, 1.0 - distance) for memory_id, distance in rows]
+            return _neighbours(connection, space.table, vector, clause, k)
 
         return await self._database.read(work)
 
@@ -136,17 +130,40 @@ class Search:
         return await self._database.write(work)
 
 
+def _neighbours(connection: Connection, table: str, vector: Vector, clause: Clause, k: int) -> list[Hit]:
+    """The k nearest, ties by id. Of equals at its cut sqlite-vec gives any: the cut is made below all equals."""
+    depth = min(k + 1, _DEEPEST)
+    while k > 0:
+        rows: list[Any] = connection.execute(
+            f"SELECT m.id, v.distance FROM (SELECT rowid, distance FROM {table} "
+            f"WHERE embedding MATCH ? AND k = ? AND rowid IN (SELECT m.n FROM memory m WHERE {clause.sql})) v "
+            "JOIN memory m ON m.n = v.rowid ORDER BY v.distance, m.id",
+            (vector, depth, *clause.values),
+        ).fetchall()
+        if len(rows) < depth or depth == _DEEPEST or rows[k - 1][1] < rows[-1][1]:
+            return [Hit(memory_id, 1.0 - distance) for memory_id, distance in rows[:k]]
+        depth = min(4 * depth, _DEEPEST)
+    return []
+
+
 def _without(connection: Connection, column: str, limit: int) -> list[tuple[str, int, str]]:
-    rows = connection.execute(f"SELECT id, version, text FROM memory WHERE {column} = 0 ORDER BY n LIMIT ?", (limit,))
+    # Where an id occurs in two namespaces, one after the other: the vectors come back by id.
+    first = f"NOT EXISTS (SELECT 1 FROM memory o WHERE o.id = m.id AND o.n < m.n AND o.{column} = 0)"
+    rows = connection.execute(
+        f"SELECT id, version, text FROM memory m WHERE {column} = 0 AND {first} ORDER BY n LIMIT ?", (limit,)
+    )
     return [(memory_id, version, text) for memory_id, version, text in rows]
 
 
 def _embed(connection: Connection, table: str, column: str, memory_id: str, version: int, vector: Vector) -> int:
     """Store a vector where the memory still has that version and none; how many that were."""
-    rows: list[Any] = connection.execute(
-        f"SELECT n, namespace, status FROM memory WHERE id = ? AND version = ? AND {column} = 0", (memory_id, version)
-    ).fetchall()
-    for n, namespace, status in rows:
-        vectors.put(connection, table, n, vector, namespace, Status(status))
-        connection.execute(f"UPDATE memory SET {column} = 1 WHERE n = ?", (n,))
-    return len(rows)
+    row: Any = connection.execute(
+        f"SELECT n, namespace, status, version FROM memory WHERE id = ? AND {column} = 0 ORDER BY n LIMIT 1",
+        (memory_id,),
+    ).fetchone()
+    if row is None or row[3] != version:
+        return 0
+    n, namespace, status, _ = row
+    vectors.put(connection, table, n, vector, namespace, Status(status))
+    connection.execute(f"UPDATE memory SET {column} = 1 WHERE n = ?", (n,))
+    return 1
