@@ -8,14 +8,16 @@ and never look ahead over a run, so that every function takes linear time on any
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 
-CJK = "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
+_CJK = (
+    "\u1100-\u11ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef\U00020000-\U0003ffff"
+)
 """Han, kana, Hangul, their punctuation and full-width forms: the inside of a character class."""
 
 ELLIPSIS = "…"
 MINIMUM_TOKENS = 24  # below this a cut memory says too little to be worth its header line
 
-_CJK_RUN = re.compile(f"[{CJK}]+")
 _STOP = re.compile(r"[.!?…]+[\"'”’»)\]*_`]*|[。！？｡]+[」』”’）)]*|\n\s*")
 _WORD_BEFORE = re.compile(r"[^\W\d_](?:\.?[^\W\d_])*\Z|\d+\Z")
 _BLOCK_START = re.compile(r"[-*•–—+#>|`~\d(\[{<]|\S+:")
@@ -30,11 +32,17 @@ _NOT_LAST_BEFORE_NUMBER = frozenset(
 )
 
 
+@cache
+def _cjk_run() -> re.Pattern[str]:
+    """A run of CJK characters; compiled late, because so large a class takes a millisecond."""
+    return re.compile(f"[{_CJK}]+")
+
+
 def count_tokens(text: str) -> int:
     """CJK characters plus a quarter of the UTF-8 bytes of all others, rounded up (DESIGN §2). 0 for empty text."""
     if text.isascii():
         return (len(text) + 3) // 4
-    rest = _CJK_RUN.sub("", text)
+    rest = _cjk_run().sub("", text)
     return len(text) - len(rest) + (len(rest.encode("utf-8", "surrogatepass")) + 3) // 4
 
 
@@ -44,15 +52,16 @@ def sentence_ends(text: str) -> Iterator[int]:
     Abbreviations, initials, decimals, addresses and ellipses do not end a sentence; a line break does, unless it wraps
     a long line that goes on in lower case.
     """
-    line = 0
+    line = last = 0
     for match in _STOP.finditer(text):
         start, end = match.span()
         if text[start] == "\n":
-            if match.group().count("\n") > 1 or not _wraps(text, line, start, end):
+            if start > last and (match.group().count("\n") > 1 or not _wraps(text, line, start, end)):
                 yield start
-            line = end
-        elif text[start] in "。！？｡" or _stops(text, start, end):
+            line = last = end
+        elif end < len(text) and (text[start] in "。！？｡" or _stops(text, start, end)):
             yield end
+            last = end
 
 
 def _wraps(text: str, line: int, start: int, end: int) -> bool:
@@ -64,7 +73,7 @@ def _wraps(text: str, line: int, start: int, end: int) -> bool:
 
 def _stops(text: str, start: int, end: int) -> bool:
     """Whether the run of stops at `start` to `end` ends a sentence."""
-    if end < len(text) and not text[end].isspace():
+    if not text[end].isspace():
         return False
     mark = text[start:end].rstrip("\"'”’»)]*_`")
     following = text[end + 1 : end + 8].lstrip(" \t\"'“‘«([*_`-")[:1]
@@ -81,8 +90,9 @@ def _stops(text: str, start: int, end: int) -> bool:
     if word in _NOT_LAST_BEFORE_NUMBER:
         return not following.isdigit()
     if word.isdigit() and len(word) < 3:  # "1. Buy milk": the number of a list item
-        before = text[max(0, start - len(word) - 4) : start - len(word)].strip(" \t")
-        return bool(before) and before[-1] not in "\n.!?:;"
+        before = text[max(0, start - len(word) - 4) : start - len(word)].rstrip(" \t")
+        begins = text[start - len(word) - 1 : start - len(word)].isspace() or start == len(word)
+        return not begins or (bool(before) and before[-1] not in "\n.!?:;")
     return "." not in word
 
 
@@ -169,12 +179,15 @@ def pack(costs: Sequence[int], budget: int, *, minimum: int = MINIMUM_TOKENS) ->
     weights = [2 * max(1, kept - 1) - rank for rank in range(kept)]
     left, weight = budget - floor, sum(weights)
     for rank in sorted(range(kept), key=lambda rank: ((needs[rank] - given[rank]) / weights[rank], rank)):
-        extra = min(needs[rank] - given[rank], left * weights[rank] // weight)
-        given[rank] += extra
-        left -= extra
+        missing = needs[rank] - given[rank]
+        if missing * weight > left * weights[rank]:
+            break  # this one and all that follow in this order are cut
+        given[rank] += missing
+        left -= missing
         weight -= weights[rank]
-    for rank in range(kept):  # what rounding left over, best first
-        extra = min(needs[rank] - given[rank], left)
-        given[rank] += extra
-        left -= extra
+    cut_ranks = [rank for rank in range(kept) if given[rank] < needs[rank]]
+    for rank in cut_ranks:
+        given[rank] += left * weights[rank] // weight
+    for rank in cut_ranks[: budget - sum(given)]:  # what rounding left over, best first
+        given[rank] += 1
     return given + [0] * (len(needs) - kept)

@@ -193,12 +193,15 @@ def is_substantive(text: str) -> bool:
         return True
     spoken = [word.replace("’", "'") for word in _SPOKEN.findall(without_cjk(text))]
     plain = [_unstretched(word.lower()) for word in spoken]
-    position, greeted = 0, False
+    position = names_left = 0
     while position < len(spoken):
         length = _filler_length(plain, position)
-        if not length and not (greeted and spoken[position][0].isupper()):
+        if length:  # "Hey Mel", "Good morning Dr Watson"
+            names_left = 0 if _GREETINGS.isdisjoint(plain[position : position + length]) else 2
+        elif names_left and spoken[position][0].isupper():
+            names_left -= 1
+        else:
             return True
-        greeted = not _GREETINGS.isdisjoint(plain[position : position + length])  # "Hey Mel", "Thank you, Caroline"
         position += length or 1
     return False
 

@@ -69,7 +69,7 @@ def _clauses(speaker: str, sentence: str) -> Iterator[_Clause]:
         kept = [word for word in every if word.lower().strip(".,!?\"'") not in _EMPTY_WORDS]
         if kept and is_substantive(clause):
             outcome = not asked and _OUTCOME.search(clause) is not None
-            line = cut_line(" ".join(kept), words=14, tokens=30).strip(" .,;!")
+            line = cut_line(" ".join(kept), words=14, tokens=30).strip(" .,;!。！")
             yield _Clause(speaker, line, frozenset(terms(clause)), asked, outcome)
 
 
