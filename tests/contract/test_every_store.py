@@ -1,6 +1,5 @@
 """What `ports.py` promises, for every store alike. A new store joins by one line in `builders.STORES`."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -28,13 +27,6 @@ from tests.contract.builders import (
 )
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    opened = await STORES[request.param](tmp_path)
-    yield opened
-    await opened.control.close()
 
 
 async def test_a_memory_comes_back_as_it_was_given(store: Store) -> None:

@@ -1,9 +1,6 @@
 """A file or a disk at fault: the server starts, every call that needs it says why, and nothing is lost."""
 
 import sqlite3
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +9,11 @@ import pytest
 
 from middleout_mcp.app import App, open_app
 from middleout_mcp.settings import Settings
+from tests.disks import small_disk
 from tests.fakes import FakeClock, FakeEmbedder
 from tests.server.connect import ask, connected, new_app, refusal
 
 pytestmark = pytest.mark.anyio
-
-
-@contextmanager
-def small_disk(place: Path, mebibytes: int) -> Iterator[None]:
-    """A file system of its own on `place`; skips where mounting is not allowed."""
-    place.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(place)], capture_output=True
-    )
-    if made.returncode:
-        pytest.skip("this user may not mount a file system")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def app_with(home: Path, **embedder: Any) -> App:

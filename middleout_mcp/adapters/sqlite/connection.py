@@ -179,8 +179,18 @@ def connect(file: Path, *, writing: bool, synchronous: str) -> Connection:
     return connection
 
 
+def connect_reader(file: Path) -> Connection:
+    """Open a file for reading, journal and locks included, without touching it; where the medium allows no journal,
+    the file alone. The latter must stay the exception: it sees a checkpoint that is under way as damage.
+    """
+    try:
+        return connect(file, writing=False, synchronous="full")
+    except (apsw.CantOpenError, apsw.ReadOnlyError):
+        return connect_immutable(file)
+
+
 def connect_immutable(file: Path) -> Connection:
-    """Open a file on a read-only medium, where no journal can be made; what a left-over journal holds is not seen."""
+    """Open the file alone, making no journal beside it; what a journal holds is not seen. Only where none is in use."""
     uri = f"{file.absolute().as_uri()}?immutable=1"
     connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:

@@ -56,6 +56,8 @@ def erase(
     derived = {row.id: row for row in work.derived(rows) if row.id not in rows}
     for row in (*rows.values(), *derived.values()):
         work.drop_memory(row)
+    for row in rows.values():  # not those of `derived`: their turns are the survivors' as well
+        work.empty_turns(row.thread, row.turns)
     for n, episode in episodes:
         work.drop_episode(n, episode)
     work.clean_runs({*rows, *derived})
@@ -132,7 +134,7 @@ class _Erasing:
         return self.existing(seen)
 
     def drop_memory(self, row: _Row) -> None:
-        """Remove a memory with its versions, key, uses and undo content (they go with the row), indexes and turns."""
+        """Remove a memory with its versions, key, uses and undo content (they go with the row), and indexes."""
         fulltext.drop(self.connection, row.n)
         vectors.drop(self.connection, self.tables, row.n)
         self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
@@ -152,11 +154,9 @@ class _Erasing:
                 to_json({"turns": len(row.turns)}),
             ),
         )
-        if row.thread is not None:
-            self.empty_turns(row.thread, row.turns)
         self.leave_episodes(row.id)
 
-    def empty_turns(self, thread: str, seqs: Iterable[int]) -> None:
+    def empty_turns(self, thread: str | None, seqs: Iterable[int]) -> None:
         """Empty turns whole, and the line and key of every episode that held one of them."""
         n = self.connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (self.namespace, thread)).get
         for seq in seqs:

@@ -1,7 +1,7 @@
 """Opening the file: making it, refusing what it cannot be, migrating it, and bundling the five roles."""
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio.to_thread
@@ -14,6 +14,7 @@ from middleout_mcp.adapters.sqlite.connection import (
     Database,
     connect,
     connect_immutable,
+    connect_reader,
     explained,
 )
 from middleout_mcp.adapters.sqlite.control import Control
@@ -21,7 +22,7 @@ from middleout_mcp.adapters.sqlite.journal import Journal
 from middleout_mcp.adapters.sqlite.memories import Memories
 from middleout_mcp.adapters.sqlite.search import Search
 from middleout_mcp.adapters.sqlite.threads import Threads
-from middleout_mcp.errors import StoreUnavailable
+from middleout_mcp.errors import StoreCorrupt, StoreUnavailable
 from middleout_mcp.ports import Store
 
 
@@ -51,24 +52,24 @@ def _open(file: Path, synchronous: str) -> Database:
     writable = _prepared(file)
     ballast = Ballast(file.with_name(file.name + ".ballast"))
     if not writable:
-        return Database(file, None, _readers(file, immutable=True), ballast)
+        return Database(file, None, _readers(file, complete=True), ballast)
     with explained(file), ExitStack() as opened:
         _look_before_writing(file)
         writer = connect(file, writing=True, synchronous=synchronous)
         opened.callback(writer.close)
         schema.migrate(writer, file)
-        readers = _readers(file, immutable=False)
+        readers = _readers(file)
         opened.pop_all()  # all went well: nothing is closed here
     return Database(file, writer, readers, ballast)
 
 
-def _readers(file: Path, *, immutable: bool) -> list[Connection]:
+def _readers(file: Path, *, complete: bool = False) -> list[Connection]:
     readers: list[Connection] = []
     with explained(file), ExitStack() as opened:
         for _ in range(READERS):
-            readers.append(connect_immutable(file) if immutable else connect(file, writing=False, synchronous="full"))
+            readers.append(connect_reader(file))
             opened.callback(readers[-1].close)
-        if immutable:
+        if complete:
             _check_complete(readers[0], file)
         opened.pop_all()
     return readers
@@ -80,13 +81,27 @@ def _check_complete(reader: Connection, file: Path) -> None:
 
 
 def _look_before_writing(file: Path) -> None:
-    """Refuse a newer file before a pragma or a journal could touch it."""
-    if file.stat().st_size:
-        reader = connect_immutable(file)
+    """Refuse a newer file before a pragma could touch it, and without leaving a journal beside it.
+
+    Where there is a journal, someone may be moving it into the file: only a connection that knows of it sees no damage.
+    """
+    if not file.stat().st_size:
+        return
+    journal = file.with_name(file.name + "-wal")
+    if not journal.exists():
         try:
-            schema.check(reader, file)
-        finally:
-            reader.close()
+            with explained(file):
+                _check(connect_immutable(file), file)
+            return
+        except StoreCorrupt:
+            if not journal.exists():  # else another process has opened it meanwhile: look again, with its journal
+                raise
+    _check(connect_reader(file), file)
+
+
+def _check(reader: Connection, file: Path) -> None:
+    with closing(reader):
+        schema.check(reader, file)
 
 
 def _prepared(file: Path) -> bool:
