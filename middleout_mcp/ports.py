@@ -125,16 +125,20 @@ class MemoryStore(Protocol):
     ) -> Operation:
         """Redact: overwrite these memories, turns and episodes in place by id, then checkpoint as `erase` does.
 
-        Earlier versions of the memories and all undo content of the given ids are destroyed, so that nothing of the
-        former text is left; the memories become pending. Raises Conflict where a memory's version is not one more
-        than the stored one.
+        Earlier versions of the memories, all undo content of the given ids and the reasons of earlier operations on
+        them are destroyed, so that nothing of the former text is left; the memories become pending. Raises Conflict
+        where a memory's version is not one more than the stored one.
         """
         ...
 
     async def erase(
         self, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
     ) -> Erasure:
-        """Remove for good, in one transaction, everything DESIGN §10 lists; then checkpoint the journal file."""
+        """Remove for good, in one transaction, everything DESIGN §10 lists; then checkpoint the journal file.
+
+        The caller's own words about it go too: reasons of earlier operations, a tag that a run was about, roles of
+        the turns, and the names of threads and sessions of which nothing is left.
+        """
         ...
 
     async def finish_erasures(self) -> bool:
@@ -246,8 +250,8 @@ class JournalStore(Protocol):
         """Put back what `operation_id` changed, as a new operation.
 
         A memory that was changed again since keeps its newer state, one that was inserted is archived, erased ones
-        stay erased; `counts` of the result tells `restored` and `skipped`. Raises NotFound; InvalidInput where the
-        operation cannot be undone (erase, redact, or undone already).
+        stay erased; `counts` of the result tells `restored`, `skipped` (changed since) and `gone` (erased or redacted
+        since). Raises NotFound; InvalidInput where the operation cannot be undone (erase, redact, or undone already).
         """
         ...
 

@@ -1,7 +1,9 @@
 """Removing text for good: `erase` takes whole records, `redact` takes spans out of them (DESIGN §10)."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from middleout_mcp.errors import InvalidInput
@@ -13,6 +15,7 @@ from middleout_mcp.safety.screening import screen
 from middleout_mcp.words import episode_line, is_substantive, terms
 
 _REMOVED = "[redacted]"
+_MARK = re.compile(r"\[redacted(?::\w+)?\]")
 _WITHHELD = "(not kept: it repeated words of what was erased)"
 _GONE = "Erased: the text is in no file of the store any more, and neither this nor a restore brings it back."
 _PENDING = (
@@ -79,21 +82,24 @@ class _Removal:
     """Takes spans, or every secret, out of texts, and counts what it found."""
 
     parts: Parts
-    spans: tuple[str, ...] | None
+    spans: re.Pattern[str] | None
     found: int = 0
     kinds: list[str] = field(default_factory=list)
 
     def clean(self, text: str) -> str:
-        """`text` without the spans."""
+        """`text` without the spans; marks of what was removed earlier stay as they are."""
         if self.spans is None:
             screened = screen(text, self.parts.find_secrets)
             self.kinds += screened.kinds
             self.found += len(screened.kinds)
             return screened.text
-        for span in self.spans:
-            self.found += text.count(span)
-            text = text.replace(span, _REMOVED)
-        return text
+        return self.spans.sub(self._remove, text)
+
+    def _remove(self, match: re.Match[str]) -> str:
+        if _MARK.fullmatch(match[0]):
+            return match[0]
+        self.found += 1
+        return _REMOVED
 
     def clean_data(self, value: Any) -> Any:
         """A JSON value whose strings are without the spans."""
@@ -106,7 +112,10 @@ class _Removal:
         return value
 
     def clean_memory(self, memory: Memory) -> Memory:
-        """A memory without the spans, in text, key, value, scope, tags and holders."""
+        """A memory without the spans, in text, key, value, scope, tags and holders.
+
+        A reference that holds one is let go: a mark in its place would no longer be the caller's reference.
+        """
         text = self.clean(memory.text)
         return replace(
             memory,
@@ -117,13 +126,33 @@ class _Removal:
             redacted=True,
             embedded=False,
             version=memory.version + 1,
+            ref=memory.ref if memory.ref is None or self.clean(memory.ref) == memory.ref else None,
             key=self._clean_maybe(memory.key),
             value=self._clean_maybe(memory.value),
             scope=self._clean_maybe(memory.scope),
         )
 
+    def clean_turn(self, turn: Turn) -> Turn:
+        """A turn without the spans, in text, role, name, listeners and data."""
+        return replace(
+            turn,
+            text=self.clean(turn.text),
+            role=self.clean(turn.role),
+            name=self._clean_maybe(turn.name),
+            present=None if turn.present is None else tuple(map(self.clean, turn.present)),
+            data=self.clean_data(turn.data),
+        )
+
     def _clean_maybe(self, text: str | None) -> str | None:
         return None if text is None else self.clean(text)
+
+
+def _pattern(spans: Sequence[str]) -> re.Pattern[str]:
+    """The spans, longest first, and among them the marks of earlier removals, which shorter spans must not eat."""
+    marked = [span for span in spans if _MARK.search(span)]
+    plain = [span for span in spans if not _MARK.search(span)]
+    ordered = [*map(re.escape, sorted(marked, key=len, reverse=True)), _MARK.pattern]
+    return re.compile("|".join([*ordered, *map(re.escape, sorted(plain, key=len, reverse=True))]))
 
 
 def _says_something(text: str) -> bool:
@@ -140,23 +169,22 @@ async def redact(
 ) -> ForgetOut:
     """Remove the spans, or all detected secrets, wherever they occur in what the ids stand for.
 
-    That is a memory with its earlier versions and the turns it was filed from, an episode with its turns and line.
-    Raises InvalidInput where nothing of it was found: nothing is changed then.
+    That is a memory with its earlier versions and the turns it was filed from, an episode with its turns and line; the
+    caller adds the memories filed from an episode. Raises InvalidInput where nothing of it was found: nothing is
+    changed then.
     """
-    removal = _Removal(parts, None if spans is None else tuple(sorted(set(spans), key=len, reverse=True)))
+    removal = _Removal(parts, None if spans is None else _pattern(spans))
     turns = await _turns_of(parts, caller, memories, episodes)
     filed = await _episodes_of(parts, caller, memories, episodes)
-    new_memories = [replace(removal.clean_memory(memory), updated_at=operation.at) for memory in memories]
-    for memory in memories:
-        for version in await parts.store.memories.versions(caller.grant, memory.id):
-            removal.clean(version.text)
-    new_turns = [replace(turn, text=removal.clean(turn.text), data=removal.clean_data(turn.data)) for turn in turns]
+    new_memories = await _cleaned(parts, caller, removal, memories, operation.at)
+    new_turns = [removal.clean_turn(turn) for turn in turns]
     new_episodes = [replace(episode, line=removal.clean(episode.line)) for episode in filed]
     if not removal.found:
         sought = "no secret" if spans is None else "none of the spans"
         raise InvalidInput(f"{sought} was found in what these ids stand for; nothing was changed")
     operation = replace(
         operation,
+        memory_ids=tuple(memory.id for memory in new_memories),
         undoable=False,
         reason=_clean_reason(operation.reason, [*(spans or ()), *(memory.text for memory in memories)]),
         counts={"memories": len(new_memories), "turns": len(new_turns), "spans": removal.found},
@@ -166,10 +194,33 @@ async def redact(
         parts.later.put(lambda: backfill(parts))
     return ForgetOut(
         action="redact",
-        affected=[*(memory.id for memory in memories), *(episode.id for episode in episodes)],
+        affected=[*(memory.id for memory in new_memories), *(episode.id for episode in episodes)],
         operation_id=done.id,
-        notice=f"{removal.found} places were removed for good; their text cannot be restored.",
+        notice=f"{removal.found} places were removed for good; their text cannot be restored.{_named(removal, turns)}",
     )
+
+
+async def _cleaned(
+    parts: Parts, caller: Caller, removal: _Removal, memories: Sequence[Memory], now: datetime
+) -> list[Memory]:
+    """Those that hold a span, now or in an earlier version, without it; others keep their versions and their vector."""
+    new = []
+    for memory in memories:
+        before = removal.found
+        cleaned = replace(removal.clean_memory(memory), updated_at=now)
+        for earlier in (await parts.store.memories.versions(caller.grant, memory.id))[:-1]:
+            removal.clean_memory(earlier)
+        if removal.found > before:
+            new.append(cleaned)
+    return new
+
+
+def _named(removal: _Removal, turns: Sequence[Turn]) -> str:
+    """What to say where a span is also the caller's name for a conversation, which redacting leaves."""
+    threads = {turn.thread for turn in turns}
+    if all(removal.clean(thread) == thread for thread in threads):
+        return ""
+    return " The name of the thread holds it too and stays, for a name is how a thread is found: erase its episodes."
 
 
 async def _turns_of(

@@ -55,7 +55,8 @@ async def forget(parts: Parts, caller: Caller, request: ForgetIn) -> ForgetOut:
     if request.action == "erase":
         return await erase(parts, caller, targets.memories, targets.episodes, operation)
     if request.action == "redact":
-        return await redact(parts, caller, targets.memories, targets.episodes, request.spans, operation)
+        memories = await _with_memories(parts, caller, targets)
+        return await redact(parts, caller, memories, targets.episodes, request.spans, operation)
     return await _commit(parts, caller, sitting, request, targets, operation)
 
 
@@ -133,12 +134,16 @@ async def _undo(
         raise InvalidInput("undo one operation a call: give a single op_ id")
     undo = sitting.operation("restore", now, reason=reason, undoes=operations[0])
     done = await parts.store.journal.undo(caller.grant, operations[0], undo)
-    skipped = done.counts.get("skipped", 0)
+    left = {
+        "{} changed again since and left alone.": done.counts.get("skipped", 0),
+        "{} erased or redacted since and cannot come back.": done.counts.get("gone", 0),
+    }
+    said = [sentence.format("1 was" if n == 1 else f"{n} were") for sentence, n in left.items() if n]
     return ForgetOut(
         action="restore",
         affected=[*done.memory_ids, *done.episode_ids],
         operation_id=done.id,
-        notice=f"{skipped} changed again since and were left as they are." if skipped else None,
+        notice=" ".join(said) or None,
     )
 
 

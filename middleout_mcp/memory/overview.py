@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from middleout_mcp.budget import count_tokens
-from middleout_mcp.conversation.buffer import LINES, WINDOW, Shown, select
+from middleout_mcp.conversation.buffer import LINES, TOKENS, WINDOW, Shown, select
 from middleout_mcp.errors import InvalidInput
 from middleout_mcp.memory.contract import BufferLine, OpenIn, OpenOut
 from middleout_mcp.memory.intake import name
@@ -39,15 +39,20 @@ async def _thread(parts: Parts, caller: Caller, wanted: str | None, now: datetim
 
 
 async def _buffer(
-    parts: Parts, caller: Caller, thread: Thread, visible_from: str | None, now: datetime
-) -> tuple[list[Shown], int]:
-    """The lines to show for a thread, and the sequence number from which its turns count as visible."""
+    parts: Parts, caller: Caller, thread: Thread, visible_from: str | None, max_tokens: int, now: datetime
+) -> list[BufferLine]:
+    """The lines to show for a thread: as many of them as the budget carries, never fewer than two."""
     episodes = [episode for episode in await parts.store.threads.episodes(caller.grant, thread.id) if opens(episode)]
     first_visible = _first_visible(parts, episodes, thread, visible_from, now)
     if first_visible is None:
         same_sitting = bool(episodes) and episodes[-1].session == parts.sit(caller, now).session.id
         first_visible = thread.turns - WINDOW + 1 if same_sitting else thread.turns + 2
-    return select(episodes, first_visible), first_visible
+    budget = min(max_tokens, TOKENS)
+    for most in range(LINES, 1, -1):
+        lines = _lines(select(episodes, first_visible, most))
+        if sum(count_tokens(line.line) + _LINE_OVERHEAD for line in lines) <= budget:
+            break
+    return lines
 
 
 def opens(episode: Episode) -> bool:
@@ -83,9 +88,13 @@ def _line(episode: Episode) -> BufferLine:
     )
 
 
+def _suffix(episode: Episode) -> str:
+    return episode.id.partition("_")[2]
+
+
 def _gap_line(gap: Sequence[Episode]) -> BufferLine:
     return BufferLine(
-        id="g_" + gap[0].id.partition("_")[2],
+        id=f"g_{_suffix(gap[0])}-{_suffix(gap[-1])}",
         date=to_iso(gap[0].end)[:10],
         line=f"{len(gap)} further stretches are not listed here",
         tokens=sum(count_tokens(episode.line) + _LINE_OVERHEAD for episode in gap),
@@ -100,8 +109,7 @@ async def open_buffer(parts: Parts, caller: Caller, request: OpenIn, now: dateti
     thread = await _thread(parts, caller, request.thread, now)
     if thread is None:
         return OpenOut(id="buffer", type="buffer", text=_NO_THREAD)
-    shown, _ = await _buffer(parts, caller, thread, request.visible_from, now)
-    lines = _lines(shown)
+    lines = await _buffer(parts, caller, thread, request.visible_from, request.max_tokens, now)
     return OpenOut(
         id="buffer",
         type="buffer",
@@ -112,16 +120,16 @@ async def open_buffer(parts: Parts, caller: Caller, request: OpenIn, now: dateti
 
 
 async def open_gap(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) -> OpenOut | None:
-    """The stretches that a gap mark stands for, from its first one up to those that the buffer still lists."""
-    first = await parts.store.threads.episode(caller.grant, ["e_" + (request.id or "").partition("_")[2]])
-    if not first:
+    """Exactly the stretches that a gap mark stands for: its id names the first and the last of them."""
+    first, _, last = (request.id or "").removeprefix("g_").partition("-")
+    ends = await parts.store.threads.episode(caller.grant, [f"e_{first}", f"e_{last}"])
+    if not ends or len({episode.thread for episode in ends}) > 1:
         return None
-    episodes = [
-        episode
-        for episode in await parts.store.threads.episodes(caller.grant, first[0].thread)
-        if opens(episode) and episode.first_seq >= first[0].first_seq and episode.line
-    ]
-    left_out = episodes[: max(1, len(episodes) - (LINES - 1))]
+    low = ends[0].first_seq if ends[0].id == f"e_{first}" else 0
+    high = ends[-1].first_seq
+    thread = ends[0].thread
+    episodes = await parts.store.threads.episodes(caller.grant, thread)
+    left_out = [one for one in episodes if opens(one) and one.line and low <= one.first_seq <= high]
     start, _ = read_cursor(request.cursor, default=0)
     lines: list[BufferLine] = []
     budget = request.max_tokens
@@ -137,7 +145,7 @@ async def open_gap(parts: Parts, caller: Caller, request: OpenIn, _now: datetime
         type="gap",
         text=PREFACE,
         buffer=lines or None,
-        details={"thread": first[0].thread, "stretches": len(left_out)},
+        details={"thread": thread, "stretches": len(left_out)},
         truncated=more,
         cursor=f"t{following}.0" if more else None,
     )
@@ -150,8 +158,7 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
         return OpenOut(id="context", type="context", text=_NO_THREAD)
     tail = await parts.store.threads.tail(caller.grant, thread.id, WINDOW)
     visible_from = str(tail[0].seq) if tail else None
-    shown, _ = await _buffer(parts, caller, thread, visible_from, now)
-    lines = _lines(shown)
+    lines = await _buffer(parts, caller, thread, visible_from, request.max_tokens // 2, now)
     budget = request.max_tokens - sum(count_tokens(line.line) + _LINE_OVERHEAD for line in lines)
     if request.cursor is not None:
         first, offset = read_cursor(request.cursor, default=1)

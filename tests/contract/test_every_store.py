@@ -395,7 +395,7 @@ async def test_erase_takes_everything_derived_and_blocks_the_way_back(store: Sto
     for back in (memory("again", id=source.id), memory("again", ref="r/1")):
         with pytest.raises(InvalidInput, match="erased"):
             await put(store, back)
-    assert (await store.journal.undo(OURS, done.id, operation(kind="restore"))).counts["skipped"] >= 1
+    assert (await store.journal.undo(OURS, done.id, operation(kind="restore"))).counts["gone"] >= 1
     assert await store.memories.get(OURS, [source.id]) == []
     with pytest.raises(InvalidInput):
         await store.journal.undo(OURS, erased.operation.id, operation(kind="restore"))

@@ -54,7 +54,11 @@ async def test_undo_restores_every_field_but_version_time_and_use(store: Store) 
     done = await put(store, changed)
     await store.journal.note_uses(OURS, [Use(memory_id=old.id, session="s", at=NOW, weight=1.0)])
     undone = await undo(store, done.id, at=later(hours=1))
-    assert (undone.undoes, undone.memory_ids, undone.counts) == (done.id, (old.id,), {"restored": 1, "skipped": 0})
+    assert (undone.undoes, undone.memory_ids, undone.counts) == (
+        done.id,
+        (old.id,),
+        {"restored": 1, "skipped": 0, "gone": 0},
+    )
     assert await store.memories.get(OURS, [old.id]) == [
         replace(old, version=3, updated_at=later(hours=1), use=1.0, last_used_at=NOW)
     ]
@@ -70,7 +74,7 @@ async def test_undo_puts_an_overwritten_episode_back_and_archives_a_new_one(stor
     await put(store, turns=(turn(1, "x"), turn(2, "y")), episodes=(old,))
     done = await put(store, episodes=(replace(old, line="New."), new))
     undone = await undo(store, done.id)
-    assert undone.counts == {"restored": 2, "skipped": 0}
+    assert undone.counts == {"restored": 2, "skipped": 0, "gone": 0}
     assert undone.episode_ids == (old.id, new.id)
     assert await store.threads.episode(OURS, [old.id, new.id]) == [old, replace(new, archived=True)]
     await undo(store, undone.id)
@@ -81,7 +85,7 @@ async def test_an_episode_overwritten_since_keeps_its_newer_state(store: Store) 
     stretch = episode(1, 1)
     done = await put(store, turns=(turn(1, "x"),), episodes=(stretch,))
     await put(store, episodes=(replace(stretch, line="Newer."),))
-    assert (await undo(store, done.id)).counts == {"restored": 0, "skipped": 1}
+    assert (await undo(store, done.id)).counts == {"restored": 0, "skipped": 1, "gone": 0}
     assert [each.line for each in await store.threads.episode(OURS, [stretch.id])] == ["Newer."]
 
 
@@ -99,7 +103,7 @@ async def test_undo_and_redo_go_on_for_ever(store: Store) -> None:
     for wanted in ("tea", "coffee", "tea", "coffee"):
         last = await undo(store, last.id)
         assert (await store.memories.get(OURS, [old.id]))[0].text == wanted
-        assert last.counts == {"restored": 1, "skipped": 0}
+        assert last.counts == {"restored": 1, "skipped": 0, "gone": 0}
 
 
 async def test_operations_are_undone_one_after_the_other_back_to_the_first(store: Store) -> None:
@@ -107,8 +111,8 @@ async def test_operations_are_undone_one_after_the_other_back_to_the_first(store
     done = [await put(store, first)]
     for version, text in ((2, "two"), (3, "three")):
         done.append(await put(store, replace(first, text=text, version=version)))
-    assert (await undo(store, done[1].id)).counts == {"restored": 0, "skipped": 1}
-    assert (await undo(store, done[2].id)).counts == {"restored": 1, "skipped": 0}
+    assert (await undo(store, done[1].id)).counts == {"restored": 0, "skipped": 1, "gone": 0}
+    assert (await undo(store, done[2].id)).counts == {"restored": 1, "skipped": 0, "gone": 0}
     assert [each.text for each in await store.memories.get(OURS, [first.id])] == ["two"]
 
 
@@ -147,7 +151,7 @@ async def test_a_reference_that_another_memory_took_meanwhile_holds_up_no_undo(s
     done = await put(store, replace(first, ref=None, version=2), replace(other, text="changed", version=2))
     await put(store, second)
     undone = await undo(store, done.id)
-    assert undone.counts == {"restored": 1, "skipped": 1}
+    assert undone.counts == {"restored": 1, "skipped": 1, "gone": 0}
     assert await store.memories.by_ref(OURS, ["r"]) == {"r": second}
     assert sorted(await found(store, LIVE)) == ["first", "other", "second"]
 
@@ -226,7 +230,7 @@ async def test_undo_brings_no_reference_back_that_was_erased_with_another_memory
     done = await put(store, replace(first, ref=None, version=2))
     await put(store, second)
     await store.memories.erase(OURS, [second.id], [], operation(kind="erase"))
-    assert (await undo(store, done.id)).counts == {"restored": 0, "skipped": 1}
+    assert (await undo(store, done.id)).counts == {"restored": 0, "skipped": 1, "gone": 0}
     assert await store.memories.by_ref(OURS, ["r"]) == {}
 
 

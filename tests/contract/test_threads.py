@@ -104,14 +104,24 @@ async def test_two_episodes_of_one_thread_cannot_share_a_retry_key(store: Store)
 
 async def test_an_erased_episode_cannot_be_written_again_and_its_thread_goes_on(store: Store) -> None:
     stretch = episode(1, 2)
-    await put(store, turns=(turn(1, "x"), turn(2, "y")), episodes=(stretch,))
+    await put(store, turns=(turn(1, "x"), turn(2, "y"), turn(3, "z")), episodes=(stretch,))
     await store.memories.erase(OURS, [], [stretch.id], operation(kind="erase"))
     with pytest.raises(InvalidInput, match="erased"):
         await put(store, episodes=(stretch,))
     assert await store.threads.episode_by_key(OURS, "t", stretch.key) is None
-    await put(store, turns=(turn(3, "z"),))
+    await put(store, turns=(turn(4, "more"),))
     left = [(each.seq, each.text, each.erased) for each in await store.threads.turns(OURS, "t")]
-    assert left == [(1, "", True), (2, "", True), (3, "z", False)]
+    assert left == [(1, "", True), (2, "", True), (3, "z", False), (4, "more", False)]
+
+
+async def test_a_thread_of_which_nothing_is_left_loses_its_name_and_begins_anew(store: Store) -> None:
+    stretch = episode(1, 2)
+    await put(store, turns=(turn(1, "x"), turn(2, "y")), episodes=(stretch,))
+    await store.memories.erase(OURS, [], [stretch.id], operation(kind="erase"))
+    assert await store.threads.thread(OURS, "t") is None
+    assert await store.threads.turns(OURS, "t") == []
+    await put(store, turns=(turn(1, "z"),))
+    assert [each.text for each in await store.threads.turns(OURS, "t")] == ["z"]
 
 
 async def test_sessions_of_all_readable_namespaces_are_listed_and_cut_newest_first(store: Store) -> None:

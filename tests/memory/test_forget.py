@@ -6,7 +6,7 @@ import pytest
 
 from middleout_mcp.app import App
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.memory.contract import ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
+from middleout_mcp.memory.contract import CompressIn, ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Caller
 from tests.memory.test_recall import file, texts
 
@@ -226,3 +226,109 @@ async def test_an_archived_memory_is_offered_so_that_it_can_be_erased(app: App, 
     offered = await app.forget(caller, ForgetIn(query="gym costs", action="erase"))
     assert offered.candidates is not None
     assert [one.id for one in offered.candidates] == ids
+
+
+def everything_named(planted: str, ref: str | None = None) -> RememberIn:
+    """A call that puts `planted` into every field a caller fills."""
+    said = TurnIn(role=f"role-{planted}", text=f"It was {planted}.", name=planted, present=[planted], data={planted: 1})
+    given = MemoryIn(
+        text=f"About {planted}",
+        tags=[planted],
+        key=planted,
+        value=planted,
+        scope=planted,
+        known_by=[planted],
+        turns=[0],
+        ref=ref,
+    )
+    return RememberIn(
+        messages=[said], memories=[given], thread=f"talk-{planted}", session=f"sit-{planted}", episode=f"Told {planted}"
+    )
+
+
+async def test_labels_that_repeat_what_was_erased_go_with_the_last_thing_they_name(
+    app: App, caller: Caller, tmp_path: Path
+) -> None:
+    planted = "bandicoot31"
+    done = await app.remember(caller, everything_named(planted))
+    assert done.episode is not None
+    ids = [done.episode.id, *(result.id or "" for result in done.results)]
+    await app.compress(caller, CompressIn(target=f"tag:{planted}"))
+    await app.forget(caller, ForgetIn(ids=ids[1:2], reason=f"{planted} is old"))
+    await app.forget(caller, ForgetIn(ids=ids[1:2], action="restore"))
+    await app.remember(caller, RememberIn(session="another sitting"))
+    await app.settled()
+    assert holding(tmp_path, planted)
+    await app.forget(caller, ForgetIn(ids=ids, action="erase"))
+    await app.recall(caller, RecallIn(query="anything"))
+    await app.settled()
+    assert holding(tmp_path, planted) == []
+
+
+async def test_a_thread_keeps_its_name_while_something_of_it_is_left(app: App, caller: Caller) -> None:
+    first = await app.remember(caller, RememberIn(messages=[TurnIn(role="user", text="Soup needs salt.")], thread="t"))
+    await app.remember(caller, RememberIn(messages=[TurnIn(role="user", text="It rains in Bergen.")], thread="t"))
+    assert first.episode is not None
+    await app.forget(caller, ForgetIn(ids=[first.episode.id], action="erase"))
+    assert [item.thread for item in (await app.recall(caller, RecallIn(query="rains in Bergen"))).items] == ["t"]
+
+
+async def test_a_conversation_can_be_filed_anew_under_the_name_of_one_that_was_erased(app: App, caller: Caller) -> None:
+    call = RememberIn(messages=[TurnIn(role="user", text="The vault word is quokka88.")], thread="t")
+    first = await app.remember(caller, call)
+    assert first.episode is not None
+    await app.forget(caller, ForgetIn(ids=[first.episode.id], action="erase"))
+    again = await app.remember(caller, call)
+    assert again.episode is not None
+    assert again.episode.id != first.episode.id
+    assert len(await texts(app, caller, query="vault word")) == 1
+
+
+async def test_redacting_takes_a_span_out_of_every_field_and_names_what_stays(
+    app: App, caller: Caller, tmp_path: Path
+) -> None:
+    planted = "bandicoot31"
+    done = await app.remember(caller, everything_named(planted, ref=f"crm/{planted}"))
+    assert done.episode is not None
+    redacted = await app.forget(caller, ForgetIn(ids=[done.episode.id], action="redact", spans=[planted]))
+    assert redacted.notice is not None and "name of the thread" in redacted.notice
+    opened = await app.open_episode(caller, OpenIn(id=done.episode.id))
+    assert planted not in opened.model_dump_json().replace(f"talk-{planted}", "")
+    assert opened.turns is not None and opened.turns[0].text == "It was [redacted]."
+    kept = await app.open_episode(caller, OpenIn(id=done.results[0].id))
+    assert kept.details is not None and "ref" not in kept.details
+
+
+async def test_redacting_an_episode_leaves_memories_without_the_span_as_they_are(app: App, caller: Caller) -> None:
+    turns = [TurnIn(role="user", text="Call Zbigniewitz."), TurnIn(role="user", text="It rains in Bergen.")]
+    done = await app.remember(caller, RememberIn(messages=turns, thread="t"))
+    assert done.episode is not None
+    redacted = await app.forget(caller, ForgetIn(ids=[done.episode.id], action="redact", spans=["Zbigniewitz"]))
+    assert redacted.affected == [done.results[0].id, done.episode.id]
+    store = (await app.parts()).store.memories
+    assert [memory.redacted for memory in await store.get(caller.grant, [done.results[1].id or ""])] == [False]
+
+
+@pytest.mark.parametrize("spans", [["["], ["d"], ["redacted", "old"], ["redacted]", "dog"], ["[redacted] old"]])
+async def test_marks_of_an_earlier_redaction_are_no_text_to_redact(app: App, caller: Caller, spans: list[str]) -> None:
+    ids = await file(app, caller, "Abel [is] kind, Zbigniewitz old dog")
+    await app.forget(caller, ForgetIn(ids=ids, action="redact", spans=["Zbigniewitz"]))
+    await app.forget(caller, ForgetIn(ids=ids, action="redact", spans=spans))
+    shown = (await app.recall(caller, RecallIn(query="Abel"))).items[0].text
+    assert (
+        shown
+        == {
+            "[": "Abel [redacted]is] kind, [redacted] old dog",
+            "d": "Abel [is] kin[redacted], [redacted] ol[redacted] [redacted]og",
+            "redacted": "Abel [is] kind, [redacted] [redacted] dog",
+            "redacted]": "Abel [is] kind, [redacted] old [redacted]",
+            "[redacted] old": "Abel [is] kind, [redacted] dog",
+        }[spans[0]]
+    )
+
+
+async def test_undoing_says_what_was_erased_since(app: App, caller: Caller) -> None:
+    done = await app.remember(caller, RememberIn(memories=["Soup needs salt.", "It rains in Bergen."]))
+    await app.forget(caller, ForgetIn(ids=[done.results[0].id or ""], action="erase"))
+    undone = await app.forget(caller, ForgetIn(ids=[done.operation_id or ""], action="restore"))
+    assert undone.notice == "1 was erased or redacted since and cannot come back."

@@ -181,3 +181,26 @@ async def test_the_smallest_budget_still_moves_on(app: App, caller: Caller) -> N
         if cursor is None:
             break
     assert len(set(seen)) == 5
+
+
+async def test_a_gap_opens_to_exactly_the_stretches_it_counted(app: App, caller: Caller) -> None:
+    await stretches(app, caller, 40)
+    for visible_from in ("40", "30", "20"):
+        opened = await app.open_episode(caller, OpenIn(thread="t", visible_from=visible_from))
+        assert opened.buffer is not None
+        gap = opened.buffer[1]
+        inside = await app.open_episode(caller, OpenIn(id=gap.id, max_tokens=10_000))
+        assert inside.details is not None and inside.details["stretches"] == gap.gap
+        listed = [line.id for line in opened.buffer if line.gap is None]
+        assert not {line.id for line in inside.buffer or []} & set(listed)
+
+
+async def test_the_buffer_keeps_to_the_tokens_it_is_given(app: App, caller: Caller) -> None:
+    await stretches(app, caller, 40)
+    lengths = {}
+    for budget in (100, 200, 10_000):
+        opened = await app.open_episode(caller, OpenIn(thread="t", visible_from="40", max_tokens=budget))
+        cost = sum(count_tokens(line.line) + 12 for line in opened.buffer or [])
+        assert cost <= min(budget, 600)
+        lengths[budget] = len(opened.buffer or [])
+    assert 3 <= lengths[100] < lengths[200] < lengths[10_000] == 13

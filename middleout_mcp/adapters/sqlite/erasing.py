@@ -16,9 +16,11 @@ from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, TURN, assignments, bindable, from_list, to_json, to_ms
 from middleout_mcp.adapters.sqlite.writing import Applied, write_episode, write_memory
 from middleout_mcp.errors import Conflict, NotFound
-from middleout_mcp.records import Episode, Grant, Memory, Operation, Turn
+from middleout_mcp.records import Episode, Grant, Memory, Operation, Turn, new_id
 
 TOMBSTONES = "tombstones.log"
+_ROLE_LEFT = "CASE WHEN role IN ('user', 'assistant', 'system', 'tool') THEN role ELSE 'unknown' END"
+"""What an erased turn keeps of its role: any other one is the caller's own word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class _Row:
     ref: str | None
     thread: str | None
     turns: tuple[int, ...]
+    session: str | None
 
 
 def erase(
@@ -61,6 +64,7 @@ def erase(
     for n, episode in episodes:
         work.drop_episode(n, episode)
     work.clean_runs({*rows, *derived})
+    work.forget_labels((*rows.values(), *derived.values()), [episode for _, episode in episodes])
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
     counts = {"memories": len(rows) + len(derived), "episodes": len(episodes), "turns": work.emptied}
     operation = replace(operation, memory_ids=(*rows, *derived), counts={**operation.counts, **counts}, undoable=False)
@@ -104,11 +108,11 @@ class _Erasing:
         rows = []
         for memory_id in dict.fromkeys(ids):
             row: Any = self.connection.execute(
-                "SELECT n, id, ref, thread, turns FROM memory WHERE namespace = ? AND id = ?",
+                "SELECT n, id, ref, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
                 (self.namespace, bindable(memory_id)),
             ).fetchone()
             if row is not None:
-                rows.append(_Row(row[0], row[1], row[2], row[3], from_list(row[4])))
+                rows.append(_Row(row[0], row[1], row[2], row[3], from_list(row[4]), row[5]))
         return rows
 
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
@@ -161,7 +165,7 @@ class _Erasing:
         n = self.connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (self.namespace, thread)).get
         for seq in seqs:
             self.connection.execute(
-                "UPDATE turn SET text = '', name = NULL, present = NULL, data = NULL, erased = 1 "
+                f"UPDATE turn SET text = '', role = {_ROLE_LEFT}, name = NULL, present = NULL, data = NULL, erased = 1 "
                 "WHERE thread = ? AND seq = ? AND erased = 0",
                 (n, seq),
             )
@@ -214,6 +218,74 @@ class _Erasing:
                     "UPDATE run SET plan = ? WHERE namespace = ? AND id = ?",
                     (to_json({**run.plan, "clusters": left}), self.namespace, run.id),
                 )
+        self.connection.execute(  # a tag is content: it goes with the last memory that carries it
+            "UPDATE run SET target = 'erased' WHERE namespace = ?1 AND substr(target, 1, 4) = 'tag:' AND NOT EXISTS "
+            "(SELECT 1 FROM memory m, json_each(m.tags) t WHERE m.namespace = ?1 AND t.value = substr(run.target, 5))",
+            (self.namespace,),
+        )
+
+    def forget_labels(self, rows: Sequence[_Row], episodes: Sequence[Episode]) -> None:
+        """Take the caller's own words about what is gone out of the log, and out of names that name nothing now."""
+        forget_reasons(self.connection, self.namespace, [row.id for row in rows], [episode.id for episode in episodes])
+        for session in {row.session for row in rows} | {episode.session for episode in episodes}:
+            self.connection.execute(
+                "UPDATE session SET name = NULL WHERE namespace = ?1 AND id = ?2 "
+                "AND NOT EXISTS (SELECT 1 FROM memory m WHERE m.namespace = ?1 AND m.session = ?2)",
+                (self.namespace, session),
+            )
+        for thread in {row.thread for row in rows} | {episode.thread for episode in episodes}:
+            if thread is not None and not self._in_use(thread):
+                self._rename(thread)
+
+    def _in_use(self, thread: str) -> bool:
+        return bool(
+            self.connection.execute(
+                "SELECT EXISTS (SELECT 1 FROM memory WHERE namespace = ?1 AND thread = ?2)"
+                " OR EXISTS (SELECT 1 FROM episode WHERE namespace = ?1 AND thread = ?2 AND erased_at IS NULL)"
+                " OR EXISTS (SELECT 1 FROM turn u JOIN thread t ON t.n = u.thread"
+                " WHERE t.namespace = ?1 AND t.id = ?2 AND u.erased = 0)",
+                (self.namespace, thread),
+            ).get
+        )
+
+    def _rename(self, thread: str) -> None:
+        """Give a thread of which nothing is left a name that tells nothing; its numbers stay taken under that name."""
+        blank = "erased_" + new_id("e").partition("_")[2]
+        for table, column in (("thread", "id"), ("episode", "thread")):
+            self.connection.execute(
+                f"UPDATE {table} SET {column} = ? WHERE namespace = ? AND {column} = ?",
+                (blank, self.namespace, thread),
+            )
+        self.connection.execute(
+            "UPDATE run SET target = ? WHERE namespace = ? AND target = ?",
+            (f"thread:{blank}", self.namespace, f"thread:{thread}"),
+        )
+        self.connection.execute(  # the references of memories made by rule begin with the thread's name
+            "UPDATE tombstone SET ref = ?1 || substr(ref, length(?3) + 1) "
+            "WHERE namespace = ?2 AND substr(ref, 1, length(?3)) = ?3",
+            (blank, self.namespace, f"{thread}:"),
+        )
+
+
+def forget_reasons(
+    connection: Connection, namespace: int, memory_ids: Sequence[str], episode_ids: Sequence[str]
+) -> None:
+    """Drop the reasons of what was done earlier to these ids: they may repeat what is erased now.
+
+    The hash of the audit chain does not cover reasons.
+    """
+    for memory_id in memory_ids:
+        connection.execute(
+            "UPDATE operation SET reason = NULL WHERE namespace = ? AND reason IS NOT NULL "
+            "AND seq IN (SELECT operation FROM operation_memory WHERE memory_id = ?)",
+            (namespace, memory_id),
+        )
+    if episode_ids:
+        connection.execute(
+            "UPDATE operation SET reason = NULL WHERE namespace = ? AND reason IS NOT NULL AND EXISTS "
+            "(SELECT 1 FROM json_each(episode_ids) e WHERE e.value IN (SELECT value FROM json_each(?)))",
+            (namespace, to_json(list(episode_ids))),
+        )
 
 
 def rewrite(
@@ -245,6 +317,7 @@ def rewrite(
         if before is None:
             raise Conflict("An episode is gone meanwhile; nothing was redacted: open it again and retry.")
         connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
+    forget_reasons(connection, namespace, [memory.id for memory in memories], [episode.id for episode in episodes])
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
     operation = replace(operation, undoable=False)
     return Applied(operation, audit.append(connection, namespace, operation, seals))

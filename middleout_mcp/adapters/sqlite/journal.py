@@ -84,6 +84,7 @@ class _Undoing:
     episodes: list[tuple[int, str | None, int]] = field(default_factory=list)
     episode_ids: list[str] = field(default_factory=list)
     skipped: int = 0
+    gone: int = 0
 
     def run(self, operation_id: str) -> writing.Applied:
         """Undo and record it. Raises NotFound or InvalidInput."""
@@ -96,7 +97,7 @@ class _Undoing:
             undoes=operation_id,
             memory_ids=tuple(row.memory.id for row in self.written),
             episode_ids=tuple(self.episode_ids),
-            counts={"restored": restored, "skipped": self.skipped},
+            counts={"restored": restored, "skipped": self.skipped, "gone": self.gone},
             undoable=restored > 0,
         )
         seals = [audit.seal(self.connection, row.n, row.memory) for row in self.written]
@@ -146,7 +147,7 @@ class _Undoing:
     def _memories(self, seq: int) -> None:
         kept = self.connection.execute("SELECT count(*) FROM undo_memory WHERE operation = ?", (seq,)).get
         named = self.connection.execute("SELECT count(*) FROM operation_memory WHERE operation = ?", (seq,)).get
-        self.skipped += max(0, named - kept)  # erased or redacted since
+        self.gone += max(0, named - kept)  # erased or redacted since
         space = vectors.space(self.connection)
         rows: list[Any] = self.connection.execute(
             f"SELECT u.before, u.after, u.use_after, v.record, {MEMORY.select('m')} FROM undo_memory u "

@@ -152,9 +152,9 @@ def insert(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 
-def upsert(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-    """An INSERT with named values that overwrites the row of the same keys."""
-    changed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in keys)
+def upsert(table: str, columns: Sequence[str], keys: Sequence[str], *, kept: Sequence[str] = ()) -> str:
+    """An INSERT with named values that overwrites the row of the same keys, the columns in `kept` aside."""
+    changed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in (*keys, *kept))
     return f"{insert(table, columns)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
 
 

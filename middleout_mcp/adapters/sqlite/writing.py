@@ -252,9 +252,10 @@ def write_episode(connection: Connection, namespace: int, episode: Episode) -> t
 
 
 def write_session(connection: Connection, namespace: int, session: Session) -> None:
-    """Insert the session, or overwrite it by id."""
+    """Insert the session, or overwrite it by id; a name that an erase took away does not come back."""
     values = {**SESSION.encode(session), "namespace": namespace}
-    connection.execute(upsert("session", tuple(values), ("namespace", "id")), values)
+    overwrite = upsert("session", tuple(values), ("namespace", "id"), kept=("name",))
+    connection.execute(overwrite, values)
 
 
 def note_uses(connection: Connection, namespace: int, uses: Sequence[Use]) -> None:
