@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 import anyio
@@ -21,7 +22,7 @@ from mcp.server.mcpserver import MCPServer
 from middleout_mcp.app import open_app
 from middleout_mcp.server.logs import frames, log_to_stderr
 from middleout_mcp.server.mcp_server import build_server
-from middleout_mcp.server.wire import take_input
+from middleout_mcp.server.wire import take_input, take_output
 from middleout_mcp.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,10 @@ _GRACE_SECONDS = 10.0  # twice the time a write may wait for another process's w
 _EXPLANATION = """\
 middleout-mcp serves the Model Context Protocol on standard input and output: a client starts it, you rarely do.
 Memory file: {file}
-To connect a client, give it the command `middleout-mcp`, for example:
-  claude mcp add memory -- middleout-mcp
-To see what it does: middleout-mcp demo        All commands: middleout-mcp --help
+To connect a client, give it this command, for example:
+  claude mcp add memory -- {command}
+To see what it does: {command} demo
+All commands: {command} --help
 It now waits for protocol messages; leave with Ctrl-C.
 """
 
@@ -44,13 +46,24 @@ def serve_stdio(settings: Settings) -> NoReturn:
         logger.error("standard input or output is closed; a client starts middleout-mcp with both connected to it")
         os._exit(2)
     if sys.stdin.isatty():
-        sys.stderr.write(_EXPLANATION.format(file=settings.file))
+        sys.stderr.write(_EXPLANATION.format(file=settings.file, command=_command()))
     server = build_server(open_app(settings))
-    end_input = take_input(_give_up_later)
+    end_input = take_input(take_output(), _give_up_later)
     gc.freeze()  # what start-up made stays: no collection needs to look at it again
     gc.enable()
     anyio.run(_serve, server, end_input)
     raise AssertionError("_serve leaves the process")
+
+
+def _command() -> str:
+    """How this program was started, in full: a client finds no program by the PATH of somebody's shell."""
+    import shlex
+    import shutil
+
+    program = Path(sys.argv[0])
+    if program.name == "__main__.py":
+        return shlex.join([sys.executable, "-m", program.parent.name])
+    return shlex.join([os.path.abspath(shutil.which(program) or program)])
 
 
 async def _serve(server: MCPServer[None], end_input: Callable[[], None]) -> NoReturn:

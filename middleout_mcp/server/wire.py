@@ -1,4 +1,8 @@
-"""Standard input as the protocol needs it: it can be ended from within, and every line of it can be parsed.
+"""Standard input and output as the protocol needs them.
+
+Input can be ended from within, and every line of it that goes on to the SDK is a message: what is none is answered
+here, because the SDK would drop it and leave its sender waiting. Output is written in whole lines, so that those
+answers fall between the SDK's; whatever else is printed in this process goes to standard error.
 
 The SDK reads lines in a thread that nothing can interrupt, so a signal alone would leave it waiting. Here the thread
 waits for three things at once: the client's bytes, a byte in a pipe of our own (`end`), and the hang-up of standard
@@ -9,29 +13,103 @@ client closes it.
 
 import io
 import os
+import queue
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, BinaryIO, TextIO, cast
+
+from middleout_mcp.server.lines import refusals
 
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F]..)|.)", re.DOTALL)
 
 
 def mended(line: bytes) -> bytes:
-    """The JSON line with escaped half surrogate pairs replaced by U+FFFD.
+    """The JSON line with escaped half surrogate pairs replaced by U+FFFD, and with blanks for bare carriage returns.
 
-    JavaScript clients write them when a text was cut inside an emoji; the SDK drops such a line without an answer.
+    JavaScript clients write half pairs when a text was cut inside an emoji, which is no valid JSON. A carriage return
+    is a blank in JSON, but the SDK would end the line there.
     """
+    if b"\r" in line:
+        line = line.replace(b"\r", b" ")
     if b"\\ud" not in line and b"\\uD" not in line:
         return line
     return _ESCAPE.sub(lambda escape: rb"\ufffd" if escape[1] else escape[0], line)
 
 
-class MendedLines(io.RawIOBase):
-    """The lines of another stream, mended; `ended` is called once when there are no more."""
+class Output(io.BufferedIOBase):
+    """Whole lines to the client: those written here, and answers from elsewhere in between.
 
-    def __init__(self, lines: io.BufferedIOBase, ended: Callable[[], None]) -> None:
+    Answers wait for nobody: a client may send many bad lines before it reads anything, and its good ones must be read
+    all the same.
+    """
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self._line = b""
+        self._lock = threading.Lock()
+        self._answers: queue.Queue[bytes] = queue.Queue()
+        self._writer: threading.Thread | None = None
+
+    def writable(self) -> bool:
+        """True: this is an output."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of the client's end."""
+        return self._target.fileno()
+
+    def write(self, data: Any) -> int:
+        """Write what is a whole line by now; the rest waits for its end."""
+        self._line += data
+        whole, end, self._line = self._line.rpartition(b"\n")
+        if end:
+            self._put(whole + end)
+        return len(data)
+
+    def answer(self, lines: Iterable[bytes]) -> None:
+        """Have these lines written as soon as the client takes them."""
+        for line in lines:
+            self._answers.put(line + b"\n")
+        if self._writer is None:
+            self._writer = threading.Thread(target=self._write_answers, daemon=True)
+            self._writer.start()
+
+    def wait_for_answers(self) -> None:
+        """Return when every answer is written, or nobody takes them any more."""
+        self._answers.join()
+
+    def _write_answers(self) -> None:
+        while True:
+            line = self._answers.get()
+            with suppress(OSError):  # the client is gone; the input ends as well
+                self._put(line)
+            self._answers.task_done()
+
+    def _put(self, lines: bytes) -> None:
+        with self._lock:
+            self._target.write(lines)
+            self._target.flush()
+
+
+class _Aside(io.TextIOBase):
+    """What `sys.stdout` is for everybody but the SDK, which writes to its `buffer`: printed text goes to stderr."""
+
+    def __init__(self, buffer: Output) -> None:
+        self.buffer = buffer
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+
+class Messages(io.RawIOBase):
+    """The lines of another stream that are messages, mended; others are answered. `ended` is called once at the end."""
+
+    def __init__(self, lines: io.BufferedIOBase, output: Output, ended: Callable[[], None]) -> None:
         self._lines = lines
+        self._output = output
         self._ended = ended
         self._rest = memoryview(b"")
 
@@ -41,13 +119,20 @@ class MendedLines(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer with as much of the current line as fits; 0 at the end."""
-        if not self._rest:
-            self._rest = memoryview(mended(self._lines.readline()))
+        while not self._rest:
+            line = mended(self._lines.readline())
+            if not line:
+                self._ended()
+                self._output.wait_for_answers()
+                return 0
+            answers = refusals(line.decode("utf-8", "replace"))
+            if answers:
+                self._output.answer(answers)
+            else:
+                self._rest = memoryview(line)
         count = min(len(buffer), len(self._rest))
         buffer[:count] = self._rest[:count]
         self._rest = self._rest[count:]
-        if not count:
-            self._ended()
         return count
 
 
@@ -91,18 +176,32 @@ class Wire(io.RawIOBase):
             waiting.unregister(self._output)  # it reports something that is no hang-up, and would do so for ever
 
 
-def take_input(ended: Callable[[], None]) -> Callable[[], None]:
-    """Put mended lines in the place of `sys.stdin`; returns what ends them. Raises OSError without a usable stdin."""
+def take_output() -> Output:
+    """Put lines to the client in the place of `sys.stdout`. Raises OSError without a usable standard output."""
+    output = Output(os.fdopen(os.dup(1), "wb"))
+    try:
+        os.dup2(2, 1)  # what a library prints past Python is no message either
+    except OSError:  # standard error is closed
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    sys.stdout = cast(TextIO, _Aside(output))
+    return output
+
+
+def take_input(output: Output, ended: Callable[[], None]) -> Callable[[], None]:
+    """Put messages in the place of `sys.stdin`; returns what ends them. Raises OSError without a usable stdin."""
     if sys.platform == "win32":
         lines: io.BufferedIOBase = sys.stdin.buffer
         end: Callable[[], None] = _nothing_to_end
     else:
-        wire = Wire(os.dup(0), os.dup(1))
+        wire = Wire(os.dup(0), output.fileno())
         nowhere = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nowhere, 0)  # a child process must not read the protocol
         os.close(nowhere)
         lines, end = io.BufferedReader(wire), wire.end
-    sys.stdin = io.TextIOWrapper(io.BufferedReader(MendedLines(lines, ended)), encoding="utf-8", errors="replace")
+    messages = io.BufferedReader(Messages(lines, output, ended))
+    sys.stdin = io.TextIOWrapper(messages, encoding="utf-8", errors="replace")
     return end
 
 

@@ -149,20 +149,12 @@ def test_the_log_holds_no_memory_text_at_any_level(tmp_path):
         server.call("remember", memories=[{"text": "Xylophone", "colour": "Xylophone"}])
         server.call("recall", query="Xylophone", since="Xylophone")
         server.send(b'{"jsonrpc": "2.0", "Xylophone')
+        server.answer()
         server.begin("Xylophone", memories="Xylophone")
         server.answer()
         code, _, err = server.leave()
     assert code == 0
     assert b"Xylophone" not in err
-
-
-def test_broken_lines_do_not_end_the_conversation(tmp_path):
-    with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
-        server.shake_hands()
-        for line in (b"", b"no json", b"[]", b"{}", b"\xff\xfe", b'{"jsonrpc": "2.0", "id": null}', b"[" * 100_000):
-            server.send(line)
-        assert not server.call("recall").get("isError")
-        assert is_clean(server.leave())
 
 
 def test_an_emoji_cut_in_half_by_the_client_is_answered(tmp_path):
@@ -192,6 +184,7 @@ def test_an_emoji_cut_in_half_by_the_client_is_answered(tmp_path):
         (rb'"\\\ud83d"', rb'"\\\ufffd"'),
         (rb'"\n\ud83d\n"', rb'"\n\ufffd\n"'),
         (rb'"\ud83', rb'"\ud83'),
+        (b"1,\r2\r\n", b"1, 2 \n"),
     ],
 )
 def test_only_half_surrogate_pairs_are_mended(line, expected):
@@ -254,13 +247,14 @@ def test_run_from_a_terminal_it_explains_itself_on_stderr(tmp_path):
         env={**os.environ, "MIDDLEOUT_HOME": str(tmp_path)},
     ) as process:
         os.close(terminal)
-        explanation = b"".join(process.stderr.readline() for _ in range(6)).decode()
+        explanation = b"".join(process.stderr.readline() for _ in range(7)).decode()
         process.terminate()
         assert process.wait(EXIT_SECONDS) == 0
         assert process.stdout.read() == b""
     os.close(controller)
     assert str(tmp_path / "memory.db") in explanation
-    for word in ("Model Context Protocol", "claude mcp add", "demo", "Ctrl-C"):
+    assert f"claude mcp add memory -- {sys.executable} -m middleout_mcp\n" in explanation
+    for word in ("Model Context Protocol", "demo", "Ctrl-C"):
         assert word in explanation
 
 
