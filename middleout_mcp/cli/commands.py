@@ -1,6 +1,5 @@
 """Everything `middleout-mcp` does beside serving."""
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,6 +11,7 @@ import click
 
 from middleout_mcp import __version__
 from middleout_mcp.cli.options import settings_or_exit
+from middleout_mcp.cli.report import report, report_options
 from middleout_mcp.cli.start import serve as serve_forever
 from middleout_mcp.errors import MiddleoutError
 from middleout_mcp.records import EmbeddingState
@@ -88,8 +88,7 @@ def serve(context: click.Context, /, **options: Any) -> None:
 
 @cli.command()
 @shared_options
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as JSON to this file.")
+@report_options
 @click.pass_context
 def reembed(context: click.Context, /, as_json: bool, out: Path | None, **options: Any) -> None:
     """Make the vectors of all memories anew, with the embedder of the settings. Can be interrupted and run again."""
@@ -107,12 +106,8 @@ def reembed(context: click.Context, /, as_json: bool, out: Path | None, **option
         state = anyio.run(_reembed, open_app(settings), show)
     if isinstance(state, MiddleoutError):
         raise click.ClickException(str(state))
-    result = json.dumps(asdict(state), ensure_ascii=False)
-    if out is not None:
-        out.write_text(result + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(result)
-    elif out is None:
+    report(asdict(state), as_json=as_json, out=out)
+    if not as_json and out is None:
         click.echo(f"All memories have vectors of {state.name}, {state.dimension} dimensions.")
 
 

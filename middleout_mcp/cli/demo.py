@@ -23,6 +23,8 @@ import click
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
+from middleout_mcp.cli.report import report, report_options
+
 _RANDOM = "51Nq7Zt4mWx8Kb2Rv6Yc9Hd3Lf"
 FAKE_KEY = f"sk_live_{_RANDOM}"  # in two parts, for scanners that read this file
 _TIMEOUT_SECONDS = 60
@@ -60,8 +62,7 @@ class Step:
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the memory file of the demo in this new or empty folder.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the result as JSON to this file.")
+@report_options
 def demo_command(keep: Path | None, as_json: bool, out: Path | None) -> None:
     """Show on a sample conversation how it remembers, finds, opens and forgets; nothing of yours is touched."""
     with _home(keep) as home:
@@ -70,13 +71,9 @@ def demo_command(keep: Path | None, as_json: bool, out: Path | None) -> None:
         except* (MCPError, OSError) as group:
             raise click.ClickException(f"the server did not answer: {_first(group)}") from None
     ok = all(step.ok for step in steps)
-    report = {"ok": ok, "kept": str(keep) if keep else None, "steps": [{**asdict(s), "ok": s.ok} for s in steps]}
-    text = json.dumps(report, ensure_ascii=False, indent=2)
-    if out is not None:
-        out.write_text(text + "\n", encoding="utf-8")
-    if as_json:
-        click.echo(text)
-    else:
+    shown = [{**asdict(step), "ok": step.ok} for step in steps]
+    report({"ok": ok, "kept": str(keep) if keep else None, "steps": shown}, as_json=as_json, out=out)
+    if not as_json:
         _close(ok, keep)
     if not ok:
         raise SystemExit(1)
