@@ -268,7 +268,8 @@ _QUANTITY = re.compile(
 )
 _CLOCK = re.compile(r"\b\d{1,2}:\d\d")
 _BARE_HOUR = re.compile(r"\bat \d{1,2}(?![\w:.]|\s?(?:[ap]\.?m|h|o'clock)\b)", re.IGNORECASE)  # 5 or 17 o'clock?
-_FALSE_ISO = re.compile(r"\d{4}-?\d\d(?!\d*:)[\d\s:.,-]*", re.ASCII)  # dateparser would find some day in 2023-13-01
+_FALSE_ISO = re.compile(r"\d{4}-?\d\d(?!\d*:)[\d\s:.,-]*|[+-]\d{4,}-.*", re.ASCII)
+"""In 2023-13-01 dateparser would find some day, and in -0001-01-01, before our calendar, one of the year 1."""
 _NEEDS = {
     "time": {"day"},
     "part_of_day": {"day"},

@@ -151,7 +151,18 @@ def test_words_are_read_from_now_in_the_zone(text: str, expected: str) -> None:
             "2023-05T10:00",
             "2023-W54",
         ),
-        *("2023-366", "Q2 2023", "may 5 pm", "MMXXIII", "x" * 10_000, "1 day ago " * 1_000, "2026-05-01" + " " * 200),
+        *(
+            "-0001-01-01",
+            "+12023-05-01",
+            "-2023-05-01T10:00:00Z",
+            "2023-366",
+            "Q2 2023",
+            "may 5 pm",
+            "MMXXIII",
+            "x" * 10_000,
+            "1 day ago " * 1_000,
+            "2026-05-01" + " " * 200,
+        ),
     ],
 )
 def test_what_is_impossible_ambiguous_or_unreadable_is_refused_with_the_mend(text: str) -> None:
