@@ -9,6 +9,7 @@ import importlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -71,43 +72,45 @@ class App:
         self._runs = 0
 
     def caller(self, client_name: str | None, key: str) -> Caller:
-        """Who calls: the grant from the settings; the agent from there too, else the client's name."""
+        """Who calls: the grant from the settings; the agent from there too, else the client's name, as it was given.
+
+        It is cleaned and screened by the use cases' way in, as no handshake can wait for the rules of that.
+        """
         settings = self.settings
         read = tuple(dict.fromkeys((settings.namespace, *settings.read_namespaces)))
-        agent = settings.agent or (client_name or "").strip()[:100] or "unknown"
-        return Caller(Grant(settings.namespace, read), agent, key, settings.project)
+        return Caller(Grant(settings.namespace, read), settings.agent or client_name or "", key, settings.project)
 
     async def remember(self, caller: Caller, request: "RememberIn") -> "RememberOut":
         """The use case of that name; raises MiddleoutError. So do the four below."""
-        parts = await self.parts()
+        parts, caller = await self._admitted(caller)
         from middleout_mcp.memory.remember import remember
 
         return await remember(parts, caller, request)
 
     async def recall(self, caller: Caller, request: "RecallIn") -> "RecallOut":
         """See `remember`."""
-        parts = await self.parts()
+        parts, caller = await self._admitted(caller)
         from middleout_mcp.memory.recall import recall
 
         return await recall(parts, caller, request)
 
     async def open_episode(self, caller: Caller, request: "OpenIn") -> "OpenOut":
         """See `remember`."""
-        parts = await self.parts()
+        parts, caller = await self._admitted(caller)
         from middleout_mcp.memory.episodes import open_episode
 
         return await open_episode(parts, caller, request)
 
     async def forget(self, caller: Caller, request: "ForgetIn") -> "ForgetOut":
         """See `remember`."""
-        parts = await self.parts()
+        parts, caller = await self._admitted(caller)
         from middleout_mcp.memory.forget import forget
 
         return await forget(parts, caller, request)
 
     async def compress(self, caller: Caller, request: "CompressIn") -> "CompressOut":
         """See `remember`."""
-        parts = await self.parts()
+        parts, caller = await self._admitted(caller)
         from middleout_mcp.memory.compress import compress
 
         return await compress(parts, caller, request)
@@ -132,6 +135,13 @@ class App:
                 if self._tasks is not None:
                     self._tasks.start_soon(self._parts.later.run)
             return self._parts
+
+    async def _admitted(self, caller: Caller) -> "tuple[Parts, Caller]":
+        """Everything a use case needs, and the caller under the name that is stored."""
+        parts = await self.parts()
+        from middleout_mcp.memory.intake import agent_name
+
+        return parts, replace(caller, agent=agent_name(parts, caller.agent))
 
     async def _open(self) -> "Parts":
         await anyio.to_thread.run_sync(_imported)

@@ -18,6 +18,9 @@ from middleout_mcp.safety.screening import screen, screen_field, screen_json
 from middleout_mcp.times import parse_expiry, parse_time
 
 _LONG_CALL = 50_000  # characters; screening them takes about 40 ms
+_AGENT_READ = 2_000
+_AGENT_KEPT = 100
+UNKNOWN_AGENT = "unknown"
 _SETTABLE_KINDS = frozenset(Kind) - {Kind.SUMMARY}
 
 
@@ -99,6 +102,16 @@ def name(parts: Parts, text: str, what: str, *, faithful: bool = False) -> str:
     return line
 
 
+def agent_name(parts: Parts, given: str) -> str:
+    """Who calls, as it is stored: clients call themselves whatever they like, so nothing is refused, only cleaned."""
+    try:
+        line = clean_line(given[:_AGENT_READ], what="agent", limit=100 * _AGENT_READ)
+        line = screen(line, parts.find_secrets).text
+    except InvalidInput:
+        return UNKNOWN_AGENT
+    return line[:_AGENT_KEPT].strip() or UNKNOWN_AGENT
+
+
 def scope_name(parts: Parts, text: str, what: str) -> str:
     """A scope; "this project" is the project of the settings, where one is set (DESIGN §9)."""
     line = name(parts, text, what)
@@ -111,20 +124,27 @@ def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[Turn
     )
     data, kinds = screen_json(message.data, parts.find_secrets)
     draft = TurnDraft(
-        role=name(parts, message.role, f"{what}.role"),
+        role=_role(parts, message.role, f"{what}.role"),
         text=screened.text,
         at=None if message.at is None else parse_time(message.at, now, parts.zone, what=f"{what}.at"),
         name=None if message.name is None else name(parts, message.name, f"{what}.name"),
-        present=_names(parts, message.present, f"{what}.present"),
+        present=names(parts, message.present, f"{what}.present"),
         data=data,
     )
     return draft, (*screened.kinds, *kinds)
 
 
-def _names(parts: Parts, values: Sequence[str] | None, what: str) -> tuple[str, ...] | None:
+def _role(parts: Parts, given: str, what: str) -> str:
+    if not given.strip():
+        raise InvalidInput(f"{what} is empty; say who spoke, such as user or assistant")
+    return name(parts, given, what)
+
+
+def names(parts: Parts, values: Sequence[str] | None, what: str) -> tuple[str, ...] | None:
+    """A list of one-line names, each once; an error names the place of the fault. None where no list was given."""
     if values is None:
         return None
-    return tuple(dict.fromkeys(name(parts, value, what) for value in values))
+    return tuple(dict.fromkeys(name(parts, value, f"{what}[{index}]") for index, value in enumerate(values)))
 
 
 def _memory(parts: Parts, given: MemoryIn, now: datetime, what: str, messages: int) -> MemoryDraft:
@@ -175,9 +195,9 @@ def _classify(parts: Parts, given: MemoryIn, fields: dict[str, Any], what: str) 
     if given.scope is not None:
         fields["scope"] = scope_name(parts, given.scope, f"{what}.scope")
     if given.tags is not None:
-        fields["tags"] = _names(parts, given.tags, f"{what}.tags")
+        fields["tags"] = names(parts, given.tags, f"{what}.tags")
     if given.known_by is not None:
-        fields["known_by"] = _names(parts, given.known_by, f"{what}.known_by")
+        fields["known_by"] = names(parts, given.known_by, f"{what}.known_by")
     if given.privacy is not None and given.privacy != "secret":
         fields["privacy"] = Privacy(given.privacy)
     if given.state is not None:
