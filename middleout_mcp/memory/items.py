@@ -12,6 +12,8 @@ from middleout_mcp.times import to_iso
 
 ITEM_OVERHEAD = 110
 """Prompt tokens that the other fields of one item cost beside its text, in the structured form, the longer one."""
+CUT = "cut"
+"""The mark of an item that shows the beginning of its text; its first pointer opens the whole."""
 GLANCE = 60
 """Prompt tokens of a text that is listed beside something else; its id opens the rest."""
 
@@ -51,7 +53,9 @@ def item(
 ) -> Item:
     """One memory as an item; `text` where it was cut to fit, in which case the memory itself is a pointer."""
     pointers = []
+    warnings = marks(memory, now)
     if text is not None and text != memory.text:
+        warnings.append(CUT)
         pointers.append(Pointer(id=memory.id, tokens=count_tokens(memory.text) + ITEM_OVERHEAD))
     episode = (episodes or {}).get(memory.episode_id or "")
     if episode is not None and not episode.archived:
@@ -72,7 +76,7 @@ def item(
         trust=memory.trust,
         confidence=memory.confidence,
         score=score,
-        marks=marks(memory, now) or None,
+        marks=warnings or None,
         thread=memory.thread,
         episode_id=memory.episode_id,
         represents=memory.copies if memory.copies > 1 or memory.kind is Kind.SUMMARY else None,

@@ -13,8 +13,8 @@ from middleout_mcp.budget import count_tokens, cut, pack
 from middleout_mcp.errors import InvalidInput, NotSupportedYet
 from middleout_mcp.memory.brief import brief
 from middleout_mcp.memory.contract import Item, RecallIn, RecallOut, Withheld
-from middleout_mcp.memory.intake import name, scope_name
-from middleout_mcp.memory.items import ITEM_OVERHEAD, episodes_of, item
+from middleout_mcp.memory.intake import name, names, scope_name
+from middleout_mcp.memory.items import CUT, ITEM_OVERHEAD, episodes_of, item
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
 from middleout_mcp.memory.sittings import Page, Sitting
@@ -91,17 +91,21 @@ async def condition_of(parts: Parts, caller: Caller, sitting: Sitting, request: 
     as_of = None
     if request.as_of is not None:
         as_of = parse_time(request.as_of, now, parts.zone, what="as_of")
+    since = _bound(parts, request.since, now, end=False, what="since")
+    until = _bound(parts, request.until, now, end=True, what="until")
+    if since is not None and until is not None and since > until:
+        raise InvalidInput("since is later than until, and nothing lies between; swap them, or leave one out")
     return Filter(
         now=now,
         agent=caller.agent,
         statuses=tuple(statuses),
         kinds=_kinds(request.kinds),
-        tags=tuple(name(parts, tag, "tags") for tag in request.tags or ()),
+        tags=names(parts, request.tags, "tags") or (),
         scope=None if request.scope is None else scope_name(parts, request.scope, "scope"),
-        since=_bound(parts, request.since, now, end=False, what="since"),
-        until=_bound(parts, request.until, now, end=True, what="until"),
+        since=since,
+        until=until,
         as_of=as_of,
-        thread=None if request.thread is None else name(parts, request.thread, "thread"),
+        thread=await _thread_id(parts, caller, request.thread),
         session=await _session_id(parts, caller, request.session),
         suppressed_in=sitting.hidden_in(now),
         sensitive=True,
@@ -119,9 +123,19 @@ def _bound(parts: Parts, text: str | None, now: datetime, *, end: bool, what: st
     return None if text is None else parse_bound(text, now, parts.zone, end=end, what=what)
 
 
+async def _thread_id(parts: Parts, caller: Caller, wanted: str | None) -> str | None:
+    if wanted is None:
+        return None
+    thread = await parts.store.threads.thread(caller.grant, name(parts, wanted, "thread"))
+    if thread is None:
+        raise InvalidInput("there is no such thread here; leave thread out to search all of them")
+    return thread.id
+
+
 async def _session_id(parts: Parts, caller: Caller, wanted: str | None) -> str | None:
     if wanted is None:
         return None
+    wanted = name(parts, wanted, "session")
     for session in await parts.store.threads.sessions(caller.grant, limit=1000):
         if wanted in (session.id, session.name):
             return session.id
@@ -167,8 +181,7 @@ async def _search(parts: Parts, caller: Caller, request: RecallIn, condition: Fi
     depth = max(_DEPTH, request.limit)
     ranked, notice = await search(parts, caller, request.query or "", condition, now, depth)
     shown = ranked if "below_floor" in (request.include or ()) else [hit for hit in ranked if hit.relevant]
-    below = sum(not hit.relevant for hit in ranked)
-    return _Found([(hit.memory, hit.score) for hit in shown], below_floor=below, notice=notice)
+    return _Found([(hit.memory, hit.score) for hit in shown], below_floor=len(ranked) - len(shown), notice=notice)
 
 
 async def _continue(parts: Parts, caller: Caller, sitting: Sitting, cursor: str, asked: str) -> _Found:
@@ -231,7 +244,7 @@ async def _page(
         withheld=withheld,
         below_floor=found.below_floor,
         notice=found.notice,
-        truncated=shown < min(len(ranked), request.limit),
+        truncated=shown < min(len(ranked), request.limit) or any(CUT in (entry.marks or ()) for entry in items),
         cursor=cursor,
     )
 

@@ -247,4 +247,4 @@ def _flat(value: Any) -> str:
 def _more(truncated: bool, cursor: str | None) -> list[str]:
     if cursor:
         return [f"More: the same call with cursor={cursor!r}"]
-    return ["Cut to the token budget."] if truncated else []
+    return ["Cut to the token budget; open_episode shows the whole of what is marked cut."] if truncated else []

@@ -10,6 +10,7 @@ from middleout_mcp.budget import count_tokens
 from middleout_mcp.errors import InvalidInput, NotFound, NotSupportedYet
 from middleout_mcp.memory.contract import ForgetIn, MemoryIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Caller
+from middleout_mcp.server.render import recalled
 from tests.fakes import FakeClock
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +38,7 @@ async def test_an_unrelated_query_gets_an_empty_answer_that_counts_what_was_belo
     found = await app.recall(caller, RecallIn(query="quarterly tax return"))
     assert (found.items, found.below_floor) == ([], 1)
     shown = await app.recall(caller, RecallIn(query="quarterly tax return", include=["below_floor"]))
-    assert len(shown.items) == 1
+    assert (len(shown.items), shown.below_floor) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,31 @@ async def test_results_fit_the_token_budget_and_a_long_memory_does_not_crowd_out
     cut = next(item for item in found.items if item.text.startswith("The harbour story"))
     assert cut.text.endswith("…") and cut.pointers is not None
     assert cut.pointers[0].id == cut.id and cut.pointers[0].tokens > 600
+
+
+async def test_a_text_that_is_cut_is_marked_and_the_answer_says_that_it_is_not_whole(app: App, caller: Caller) -> None:
+    await file(
+        app, caller, "The harbour story. " + "A very long tale of ships and weather goes on. " * 400, "Harbour story."
+    )
+    found = await app.recall(caller, RecallIn(query="harbour story"))
+    assert [item.marks for item in found.items] == [["weak"], ["weak", "cut"]]
+    assert (found.truncated, found.cursor) == (True, None)
+    assert "weak, cut]" in recalled(found)
+    assert "open_episode shows the whole of what is marked cut" in recalled(found)
+    (short,) = (await app.recall(caller, RecallIn(query="harbour story", limit=1, max_tokens=10_000))).items
+    assert short.marks == ["weak"]
+    whole = await app.recall(caller, RecallIn(query="harbour story", max_tokens=10_000))
+    assert not whole.truncated
+
+
+async def test_a_range_that_ends_before_it_begins_and_an_unknown_thread_are_refused(app: App, caller: Caller) -> None:
+    await file(app, caller, "Harbour.", thread="talk")
+    with pytest.raises(InvalidInput, match="since is later than until"):
+        await app.recall(caller, RecallIn(query="harbour", since="2025-06-01", until="2025-05-31"))
+    await app.recall(caller, RecallIn(query="harbour", since="2025-06-01", until="2025-06-01"))
+    with pytest.raises(InvalidInput, match="no such thread here"):
+        await app.recall(caller, RecallIn(query="harbour", thread="tale"))
+    assert await texts(app, caller, query="harbour", thread=" talk\n") == ["Harbour."]
 
 
 async def test_a_cursor_turns_the_pages_without_gap_or_repetition(app: App, caller: Caller) -> None:
