@@ -2,11 +2,13 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 
 from middleout_mcp.server.lines import refusals
-from tests.server.connect import Child, child
+from tests.server.connect import ROOT, Child, child
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 ERAS = ("handshake", "2026")
@@ -171,3 +173,20 @@ def test_a_carriage_return_inside_a_message_is_a_blank(tmp_path):
         server.shake_hands()
         server.send(b'{"jsonrpc": "2.0",\r"id": 7,\r"method": "ping"}\r')
         assert server.answer()["id"] == 7
+
+
+def test_what_is_printed_while_serving_goes_to_stderr_and_the_protocol_to_stdout():
+    program = (
+        "import os, sys\n"
+        "from middleout_mcp.server.wire import take_output\n"
+        "output = take_output()\n"
+        "print('printed', flush=True)\n"
+        "os.write(1, b'written\\n')\n"
+        "output.write(b'half a ')\n"
+        "output.answer([b'an answer'])\n"
+        "output.wait_for_answers()\n"
+        "output.write(b'line\\nand')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True)
+    assert ended.stdout.splitlines() == [b"an answer", b"half a line"]
+    assert ended.stderr.splitlines() == [b"printed", b"written"]

@@ -134,3 +134,10 @@ def test_demo_refuses_options_it_would_ignore(tmp_path):
     ended = run(tmp_path, "--namespace", "ann", "demo")
     assert ended.returncode == 2
     assert "leave out --namespace" in ended.stderr
+
+
+def test_a_result_that_cannot_be_written_is_one_sentence(tmp_path):
+    ended = run(tmp_path, "reembed", "--out", str(tmp_path / "no such folder" / "state.json"))
+    assert ended.returncode == 1
+    assert "state.json cannot be written" in ended.stderr
+    assert "Traceback" not in ended.stderr
