@@ -1,8 +1,14 @@
 """What the use cases need from the outside world. The docstrings are the contract, errors included.
 
 Every store method that touches content takes the namespace grant and behaves, for ids of other namespaces, exactly as
-for ids that never existed. Store methods raise `StoreUnavailable` (or a subclass) when the file cannot be used; nothing
-is then changed.
+for ids that never existed. What is read by id or condition comes from `grant.read`, unless a method says that it looks
+in the write namespace only. What is written goes to `grant.write`: a method that takes a memory, episode, session, run
+or operation raises InvalidInput where its `namespace` is another one, and nothing is then changed (`commit`, `rewrite`,
+`erase`, `undo`, `save_session`, `save_run`). Turns and uses carry no namespace; they are of `grant.write`. Only
+`embedding`, `pending`, `add_vectors` and the methods of a re-embedding, whose rows name their namespace, and
+`finish_erasures`, `health` and `close` take no grant: they are for the file as a whole, never for a caller's answer.
+
+Store methods raise `StoreUnavailable` (or a subclass) when the file cannot be used; nothing is then changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +30,7 @@ from middleout_mcp.records import (
     Session,
     Thread,
     Turn,
+    Unembedded,
     Use,
     Vector,
 )
@@ -84,8 +91,9 @@ class MemoryStore(Protocol):
         """Write `change` in one transaction, with rows, vectors, text index, operation and undo content together.
 
         Raises Conflict when a memory's stored version is not the one before the given one, or when the turns given
-        do not start right after the last stored turn of their thread; InvalidInput for a memory outside
-        `grant.write`, and for an id or `ref` that a tombstone blocks.
+        do not start right after the last stored turn of their thread; InvalidInput for a record outside
+        `grant.write`, and for an id or `ref` that a tombstone blocks. A `ref` is taken once in a namespace, and once
+        more by each agent for its private memories.
         """
         ...
 
@@ -93,8 +101,10 @@ class MemoryStore(Protocol):
         """The current versions, in the order of `ids`; unknown ids are left out."""
         ...
 
-    async def by_ref(self, grant: Grant, refs: Sequence[str]) -> dict[str, Memory]:
-        """The memories of the write namespace that carry these caller's references."""
+    async def by_ref(self, grant: Grant, refs: Sequence[str], *, agent: str) -> dict[str, Memory]:
+        """The memories of the write namespace that carry these references of the agent: its own private one, else the
+        one that all may see. Another agent's private memory is never among them.
+        """
         ...
 
     async def same_text(self, grant: Grant, texts: Sequence[str]) -> dict[str, list[Memory]]:
@@ -127,7 +137,7 @@ class MemoryStore(Protocol):
 
         Earlier versions of the memories, all undo content of the given ids and the reasons of earlier operations on
         them are destroyed, so that nothing of the former text is left; the memories become pending. Raises Conflict
-        where a memory's version is not one more than the stored one.
+        where a memory's version is not one more than the stored one; InvalidInput for a record outside `grant.write`.
         """
         ...
 
@@ -138,11 +148,15 @@ class MemoryStore(Protocol):
 
         The caller's own words about it go too: reasons of earlier operations, a tag that a run was about, roles of
         the turns, and the names of threads and sessions of which nothing is left.
+        Once the transaction stands nothing is raised any more: a checkpoint that fails makes it not `complete`.
+        Raises NotFound for an id that is not in the write namespace.
         """
         ...
 
     async def finish_erasures(self) -> bool:
-        """Try again what a reader blocked; True when no erased bytes are left in any file."""
+        """Try again what a reader, or a full disk, prevented; True when no erased bytes are left in any file. Where the
+        file may only be read: whether that is so.
+        """
         ...
 
 
@@ -184,7 +198,7 @@ class ThreadStore(Protocol):
         ...
 
     async def save_session(self, grant: Grant, session: Session) -> None:
-        """Insert the session, or overwrite it by id."""
+        """Insert the session, or overwrite it by id. Raises InvalidInput for one outside `grant.write`."""
         ...
 
 
@@ -192,7 +206,7 @@ class SearchStore(Protocol):
     """Candidates for recall, and the vectors behind them."""
 
     async def nearest(self, grant: Grant, vector: Vector, condition: Filter, k: int) -> list[Hit]:
-        """The k memories nearest by cosine among those that meet the condition, best first, ties by id.
+        """The k memories nearest by cosine among those that meet the condition, best first, ties by id; any k.
 
         Raises EmbedderMismatch when the vector's length is not the file's dimension.
         """
@@ -212,24 +226,26 @@ class SearchStore(Protocol):
         """The model of the vectors in the file. A new file takes the embedder it was opened with."""
         ...
 
-    async def pending(self, limit: int) -> list[tuple[str, int, str]]:
-        """Memories of any namespace that have no vector yet: id, version, text to embed; oldest first."""
+    async def pending(self, limit: int) -> list[Unembedded]:
+        """Memories of any namespace that have no vector yet, oldest first."""
         ...
 
-    async def add_vectors(self, rows: Sequence[tuple[str, int, Vector]]) -> int:
-        """Store vectors for memories whose version is still the one given; the number really stored."""
+    async def add_vectors(self, rows: Sequence[tuple[Unembedded, Vector]]) -> int:
+        """Store vectors for memories that still wait for one in that very version; the number really stored."""
         ...
 
     async def begin_reembed(self, name: str, dimension: int) -> EmbeddingState:
         """Start, or resume, the re-embedding to another model, beside the vectors in use."""
         ...
 
-    async def reembed_batch(self, limit: int) -> list[tuple[str, int, str]]:
-        """The next memories without a vector of the new model: id, version, text to embed."""
+    async def reembed_batch(self, limit: int) -> list[Unembedded]:
+        """The next memories without a vector of the new model."""
         ...
 
-    async def add_reembedded(self, rows: Sequence[tuple[str, int, Vector]]) -> EmbeddingState:
-        """Store vectors of the new model; when none is missing, switch to it in the same transaction."""
+    async def add_reembedded(self, rows: Sequence[tuple[Unembedded, Vector]]) -> EmbeddingState:
+        """Store vectors of the new model as `add_vectors` does; when none is missing, switch to it in the same
+        transaction.
+        """
         ...
 
 
@@ -251,12 +267,15 @@ class JournalStore(Protocol):
 
         A memory that was changed again since keeps its newer state, one that was inserted is archived, erased ones
         stay erased; `counts` of the result tells `restored`, `skipped` (changed since) and `gone` (erased or redacted
-        since). Raises NotFound; InvalidInput where the operation cannot be undone (erase, redact, or undone already).
+        since). Looks in the write namespace only. Raises NotFound; InvalidInput where the operation cannot be undone
+        (erase, redact, or undone already).
         """
         ...
 
     async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
-        """Record uses: for each memory and session the greatest weight counts, once."""
+        """Record uses of memories of the write namespace: for each memory and session the greatest weight counts, once.
+        Others are passed over.
+        """
         ...
 
 
@@ -264,7 +283,7 @@ class ControlStore(Protocol):
     """The file itself: runs, settings of the file, health, closing."""
 
     async def save_run(self, grant: Grant, run: Run) -> None:
-        """Insert or overwrite a compression run."""
+        """Insert or overwrite a compression run. Raises InvalidInput for one outside `grant.write`."""
         ...
 
     async def run(self, grant: Grant, run_id: str) -> Run | None:
@@ -272,7 +291,9 @@ class ControlStore(Protocol):
         ...
 
     async def health(self) -> Mapping[str, Any]:
-        """Numbers about the file: path, bytes on disk, schema version, SQLite version, pages free."""
+        """About the file: path, bytes on disk, schema version, SQLite version, pages free; `lost`, sentences about
+        operations that it once held and does not hold any more, as after a damaged journal.
+        """
         ...
 
     async def close(self) -> None:

@@ -334,6 +334,16 @@ class Hit:
     score: float
 
 
+@dataclass(frozen=True, slots=True)
+class Unembedded:
+    """A memory version that waits for a vector of its text. Namespace, id and version name one text for ever."""
+
+    namespace: str
+    memory_id: str
+    version: int
+    text: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """What an erase removed: counts by name, the summaries dropped, and whether the file is clean yet."""

@@ -21,9 +21,7 @@ async def reembed(parts: Parts, progress: Callable[[int, int], None]) -> Embeddi
     progress(state.done, state.total)
     while state.target_name is not None:
         rows = await parts.store.search.reembed_batch(_BATCH)
-        vectors = await parts.embedder.embed([text for _, _, text in rows]) if rows else []
-        state = await parts.store.search.add_reembedded(
-            [(memory_id, version, vector) for (memory_id, version, _), vector in zip(rows, vectors, strict=True)]
-        )
+        vectors = await parts.embedder.embed([row.text for row in rows]) if rows else []
+        state = await parts.store.search.add_reembedded(list(zip(rows, vectors, strict=True)))
         progress(state.done, state.total)
     return state

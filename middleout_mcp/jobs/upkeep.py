@@ -17,12 +17,10 @@ async def backfill(parts: Parts) -> None:
     if not rows:
         return
     try:
-        vectors = await parts.embedder.embed([text for _, _, text in rows])
+        vectors = await parts.embedder.embed([row.text for row in rows])
     except EmbedderUnavailable:
         return
-    stored = await parts.store.search.add_vectors(
-        [(memory_id, version, vector) for (memory_id, version, _), vector in zip(rows, vectors, strict=True)]
-    )
+    stored = await parts.store.search.add_vectors(list(zip(rows, vectors, strict=True)))
     if stored:  # none stored: every row changed meanwhile or another process was faster; whoever did that goes on
         parts.later.put(lambda: backfill(parts))
 

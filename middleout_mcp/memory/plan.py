@@ -125,7 +125,7 @@ class _Filer:
         """File one event a substantive turn; a turn that was filed before keeps its memory."""
         stretch = self._plan.stretch
         refs = [f"{stretch.thread}:{stretch.seqs[draft.index]}" for draft in drafts]
-        stored = await self._parts.store.memories.by_ref(self._caller.grant, refs)
+        stored = await self._parts.store.memories.by_ref(self._caller.grant, refs, agent=self._caller.agent)
         for draft, ref in zip(drafts, refs, strict=True):
             if ref in stored:
                 result = RememberedOut(id=stored[ref].id, actions=[Action.MERGED], reason="stored before")
@@ -145,7 +145,7 @@ class _Filer:
         texts = [draft.fields["text"] for draft in drafts if draft.id is None and draft.ref is None]
         return _Known(
             await writable(self._parts, self._caller, ids, "memories"),
-            await store.by_ref(grant, refs) if refs else {},
+            await store.by_ref(grant, refs, agent=self._caller.agent) if refs else {},
             {fold(text): found for text, found in (await store.same_text(grant, texts)).items()} if texts else {},
         )
 

@@ -18,6 +18,7 @@ from middleout_mcp.records import (
     Operation,
     Session,
     Turn,
+    Unembedded,
     Vector,
     new_id,
 )
@@ -67,6 +68,11 @@ def session(grant: Grant = OURS, **fields: Any) -> Session:
 def operation(grant: Grant = OURS, **fields: Any) -> Operation:
     given = {"id": new_id("op"), "namespace": grant.write, "kind": "remember", "at": NOW, "agent": "ann"}
     return Operation(**{**given, **fields})
+
+
+def unembedded(waiting: Memory) -> Unembedded:
+    """What a memory without a vector is told as."""
+    return Unembedded(waiting.namespace, waiting.id, waiting.version, waiting.text)
 
 
 def change(*memories: Memory, grant: Grant = OURS, **fields: Any) -> Change:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from middleout_mcp.errors import MiddleoutError
+from middleout_mcp.errors import InvalidInput, MiddleoutError
 from middleout_mcp.ports import Store
-from middleout_mcp.records import Grant, Memory, Run, Status, Use
+from middleout_mcp.records import Change, Grant, Memory, Run, Status, Use
 from tests.contract.builders import (
     LIVE,
     NOW,
@@ -31,6 +31,7 @@ from tests.contract.builders import (
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=30)
 NAMES = {"memory": "m_x", "episode": "e_x", "thread": "t_x", "session": "s_x", "run": "run_x", "operation": "op_x"}
+RUN = Run(id=NAMES["run"], namespace="ours", status="planned", target="t", plan={}, created_at=NOW, updated_at=NOW)
 UNKNOWN = {name: f"{foreign[:-1]}y" for name, foreign in NAMES.items()}
 
 
@@ -64,10 +65,7 @@ def contents(grant: Grant, words: list[str], names: dict[str, str]) -> tuple[Any
 async def fill(store: Store, grant: Grant, words: list[str], names: dict[str, str]) -> Memory:
     full, (first, _, _) = contents(grant, words, names)
     await store.memories.commit(grant, full)
-    run = Run(
-        id=names["run"], namespace=grant.write, status="planned", target="t", plan={}, created_at=NOW, updated_at=NOW
-    )
-    await store.control.save_run(grant, run)
+    await store.control.save_run(grant, replace(RUN, id=names["run"], namespace=grant.write))
     return first
 
 
@@ -79,7 +77,7 @@ def calls(store: Store, names: dict[str, str], word: str) -> dict[str, Callable[
     return {
         "get": lambda: store.memories.get(OURS, [names["memory"]]),
         "versions": lambda: store.memories.versions(OURS, names["memory"]),
-        "by_ref": lambda: store.memories.by_ref(OURS, ["ref_" + names["memory"]]),
+        "by_ref": lambda: store.memories.by_ref(OURS, ["ref_" + names["memory"]], agent="ann"),
         "find by thread": lambda: store.memories.find(OURS, replace(everything, thread=names["thread"]), limit=9),
         "find by session": lambda: store.memories.find(OURS, replace(at, session=names["session"]), limit=9),
         "rewrite": lambda: store.memories.rewrite(OURS, [rewritten], [], [], operation(kind="redact")),
@@ -106,6 +104,26 @@ def calls(store: Store, names: dict[str, str], word: str) -> dict[str, Callable[
             OURS, [Use(memory_id=names["memory"], session=names["session"], at=NOW, weight=1.0)]
         ),
         "run": lambda: store.control.run(OURS, names["run"]),
+    }
+
+
+def foreign_writes(store: Store, ours: Memory) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Every method that writes a record, by our grant, with the record or the operation of another namespace."""
+    run = replace(RUN, namespace="theirs")
+    named = memory("x", THEIRS, id=NAMES["memory"], version=2)
+    gone, foreign = [ours.id], operation(THEIRS)
+    return {
+        "commit": lambda: store.memories.commit(OURS, change(named)),
+        "commit episode": lambda: store.memories.commit(OURS, change(episodes=(episode(1, 1, THEIRS),))),
+        "commit session": lambda: store.memories.commit(OURS, change(session=session(THEIRS))),
+        "commit operation": lambda: store.memories.commit(OURS, Change(operation=foreign)),
+        "rewrite": lambda: store.memories.rewrite(OURS, [named], [], [], operation()),
+        "rewrite episode": lambda: store.memories.rewrite(OURS, [], [], [episode(1, 1, THEIRS)], operation()),
+        "rewrite operation": lambda: store.memories.rewrite(OURS, [replace(ours, version=2)], [], [], foreign),
+        "erase operation": lambda: store.memories.erase(OURS, gone, [], foreign),
+        "undo operation": lambda: store.journal.undo(OURS, f"{NAMES['operation']}_own", foreign),
+        "save_session": lambda: store.threads.save_session(OURS, session(THEIRS, id=NAMES["session"])),
+        "save_run": lambda: store.control.save_run(OURS, run),
     }
 
 
@@ -137,12 +155,17 @@ async def compare(opening: Callable[[Path], Awaitable[Store]], ours: list[str], 
     with TemporaryDirectory() as folder:
         store = await opening(Path(folder))
         own = {name: f"{each}_own" for name, each in NAMES.items()}
-        await fill(store, OURS, ours, own)
+        mine = await fill(store, OURS, ours, own)
         await fill(store, THEIRS, [f"foreignword {word}" for word in theirs], NAMES)
         before = await state(store, THEIRS)
         foreign, unknown = calls(store, NAMES, theirs[0]), calls(store, UNKNOWN, theirs[0])
         for name in foreign:
             assert await outcome(foreign[name], NAMES) == await outcome(unknown[name], UNKNOWN), name
+        own_before = await state(store, OURS)
+        for name, write in foreign_writes(store, mine).items():
+            with pytest.raises(InvalidInput, match="'ours' may be written"):
+                await write()
+            assert await state(store, OURS) == own_before, name
         everything = replace(LIVE, statuses=tuple(Status), sensitive=True)
         assert {each.namespace for each in await store.memories.find(OURS, everything, limit=99)} == {"ours"}
         assert len(await store.search.nearest(OURS, vector(1), everything, 99)) == 1

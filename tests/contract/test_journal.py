@@ -20,6 +20,7 @@ from tests.contract.builders import (
     operation,
     put,
     turn,
+    unembedded,
     vector,
 )
 
@@ -37,6 +38,9 @@ async def test_operations_come_back_as_given_and_are_paged(store: Store) -> None
     assert await store.journal.operations(OURS, limit=2, offset=1) == [done[3], done[2]]
     assert await store.journal.operations(OURS, limit=0) == []
     assert await store.journal.operations(OURS, memory_id="m_unknown") == []
+    one, other = await put(store, touched := memory("touched")), await put(store, memory("other"))
+    assert await store.journal.operations(OURS, memory_id=touched.id) == [one]
+    assert await store.journal.operations(OURS, limit=1) == [other]
     assert await store.journal.operation(OURS, "op_unknown") is None
 
 
@@ -66,6 +70,8 @@ async def test_undo_restores_every_field_but_version_time_and_use(store: Store) 
     assert marked is not None
     assert marked.undone_by == undone.id
     assert [each.text for each in await store.memories.versions(OURS, old.id)] == ["tea", "coffee", "tea"]
+    with pytest.raises(InvalidInput, match="undone already"):
+        await undo(store, done.id)
     assert (await store.journal.operations(OURS, memory_id=old.id))[0] == undone
 
 
@@ -94,6 +100,7 @@ async def test_undo_leaves_turns_where_they_are(store: Store) -> None:
     await undo(store, done.id)
     assert [each.text for each in await store.threads.turns(OURS, "t")] == ["said"]
     assert await found(store, LIVE) == []
+    assert await found(store, replace(LIVE, statuses=(Status.ARCHIVED,))) == ["from turn"]
 
 
 async def test_undo_and_redo_go_on_for_ever(store: Store) -> None:
@@ -152,7 +159,7 @@ async def test_a_reference_that_another_memory_took_meanwhile_holds_up_no_undo(s
     await put(store, second)
     undone = await undo(store, done.id)
     assert undone.counts == {"restored": 1, "skipped": 1, "gone": 0}
-    assert await store.memories.by_ref(OURS, ["r"]) == {"r": second}
+    assert await store.memories.by_ref(OURS, ["r"], agent="ann") == {"r": second}
     assert sorted(await found(store, LIVE)) == ["first", "other", "second"]
 
 
@@ -185,15 +192,31 @@ async def test_erase_takes_the_copies_merged_into_what_it_takes(store: Store) ->
     assert await store.memories.get(OURS, [winner.id, copy.id, inner.id]) == []
 
 
+async def test_what_was_erased_comes_back_under_neither_id_nor_reference_nor_by_undo(store: Store) -> None:
+    gone, bystander = memory("gone", ref="r"), memory("bystander")
+    done = await put(store, gone, bystander)
+    with pytest.raises(NotFound):
+        await store.memories.erase(OURS, [gone.id, "m_unknown"], [], operation(kind="erase"))
+    assert await store.memories.get(OURS, [gone.id]) == [gone]
+    await store.memories.erase(OURS, [gone.id], [], operation(kind="erase"))
+    for back in (memory("again", id=gone.id), memory("again", ref="r")):
+        with pytest.raises(InvalidInput, match="erased"):
+            await put(store, back)
+    assert (await undo(store, done.id)).counts == {"restored": 1, "skipped": 1}
+    assert await store.memories.get(OURS, [gone.id]) == []
+
+
 async def test_erase_counts_what_it_took_and_tells_each_once(store: Store) -> None:
-    one = memory("one", thread="t", turns=(1, 2))
-    await put(store, one, turns=(turn(1, "x"), turn(2, "y"), turn(3, "z")))
+    one, stretch = memory("one", id="m_1", thread="t", turns=(1, 2)), episode(1, 3, memory_ids=("m_1", "m_2"))
+    await put(store, one, turns=(turn(1, "x"), turn(2, "y"), turn(3, "z")), episodes=(stretch,))
     erased = await store.memories.erase(OURS, [one.id, one.id], [], operation(kind="erase", reason="asked"))
     assert erased.memory_ids == erased.operation.memory_ids == (one.id,)
     assert erased.operation.counts == {"memories": 1, "episodes": 0, "turns": 2}
     assert await store.journal.operation(OURS, erased.operation.id) == erased.operation
     assert [each.erased for each in await store.threads.turns(OURS, "t")] == [True, True, False]
     assert (await store.threads.turns(OURS, "t"))[0] == turn(1, "", erased=True)
+    (left,) = await store.threads.episode(OURS, [stretch.id])
+    assert (left.line, left.memory_ids) == ("", ("m_2",))
     with pytest.raises(NotFound):
         await store.memories.erase(OURS, [one.id], [], operation(kind="erase"))
 
@@ -231,7 +254,7 @@ async def test_undo_brings_no_reference_back_that_was_erased_with_another_memory
     await put(store, second)
     await store.memories.erase(OURS, [second.id], [], operation(kind="erase"))
     assert (await undo(store, done.id)).counts == {"restored": 0, "skipped": 1, "gone": 0}
-    assert await store.memories.by_ref(OURS, ["r"]) == {}
+    assert await store.memories.by_ref(OURS, ["r"], agent="ann") == {}
 
 
 async def test_rewrite_needs_the_next_version_of_a_memory_that_is_there(store: Store) -> None:
@@ -256,6 +279,19 @@ async def test_rewrite_of_a_turn_or_an_episode_that_is_not_there_changes_nothing
             await store.memories.rewrite(OURS, [clean], turns, episodes, operation(kind="redact"))
     assert await store.memories.get(OURS, [old.id]) == [old]
     assert [each.text for each in await store.threads.turns(OURS, "t")] == ["x"]
+
+
+async def test_rewrite_leaves_no_earlier_version_no_vector_and_no_way_back(store: Store) -> None:
+    old = memory("Call Zed at 3")
+    await put(store, old, vectors={old.id: vector(1)})
+    done = await put(store, replace(old, text="Call Zed at 4", version=2), turns=(turn(1, "Call Zed"),))
+    clean = replace(old, text="Call [redacted] at 4", version=3, redacted=True)
+    await store.memories.rewrite(OURS, [clean], [turn(1, "Call [redacted]")], [], operation(kind="redact"))
+    assert await store.memories.versions(OURS, old.id) == [clean]
+    assert [each.text for each in await store.threads.turns(OURS, "t")] == ["Call [redacted]"]
+    assert await store.search.match(OURS, ["Zed"], LIVE, 5) == []
+    assert await store.search.pending(5) == [unembedded(clean)]
+    assert (await undo(store, done.id)).counts["restored"] == 0
 
 
 async def test_rewrite_overwrites_an_episode_and_keeps_its_place(store: Store) -> None:

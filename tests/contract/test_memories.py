@@ -8,7 +8,7 @@ import pytest
 
 from middleout_mcp.errors import Conflict, InvalidInput
 from middleout_mcp.ports import Store
-from middleout_mcp.records import Change, Grant, Kind, Privacy, Source, Status, Trust, Use
+from middleout_mcp.records import Change, Grant, Kind, Privacy, Source, Status, TaskState, Trust, Use
 from tests.contract.builders import (
     LIVE,
     NOW,
@@ -23,6 +23,7 @@ from tests.contract.builders import (
     put,
     session,
     turn,
+    unembedded,
     vector,
 )
 
@@ -34,6 +35,18 @@ BOTH = Grant("ours", ("theirs", "ours"))
 async def test_every_field_of_a_memory_survives_storing_updating_and_versioning(store: Store) -> None:
     first = memory(
         "first",
+        kind=Kind.TASK,
+        state=TaskState.OPEN,
+        due=later(days=3),
+        tags=("home", "key 🗝"),
+        key="place",
+        value="東京",
+        scope="flat",
+        turns=(1, 2),
+        parents=("m_x",),
+        pinned=True,
+        ref="crm/1",
+        expires_at=later(days=9),
         source=Source.USER,
         trust=Trust.FLAGGED,
         confidence=0.25,
@@ -60,11 +73,18 @@ async def test_every_field_of_a_memory_survives_storing_updating_and_versioning(
         use=1.2,
         last_used_at=later(milliseconds=7),
     )
-    second = replace(first, text="second", known_by=None, due=later(milliseconds=1), version=2)
+    second = replace(first, text="second", known_by=("Bob>Alice",), due=None, embedded=True, version=2)
     await put(store, first)
-    await put(store, second)
+    await put(store, second, vectors={second.id: vector(1)})
     assert await store.memories.versions(OURS, first.id) == [first, second]
     assert await store.memories.get(OURS, [first.id]) == [second]
+
+
+async def test_memories_come_in_the_order_asked_for_each_once_and_unknown_ids_are_left_out(store: Store) -> None:
+    first, second = memory("one"), memory("two")
+    await put(store, first, second)
+    assert await store.memories.get(OURS, [second.id, "m_unknown", first.id, second.id]) == [second, first]
+    assert await store.memories.versions(OURS, "m_unknown") == []
 
 
 @pytest.mark.parametrize(
@@ -87,6 +107,7 @@ async def test_half_a_surrogate_pair_is_refused_with_the_whole_change(store: Sto
 @pytest.mark.parametrize(
     "wrong",
     [
+        {"memories": (memory("x", THEIRS),)},
         {"episodes": (episode(1, 1, THEIRS),)},
         {"session": session(THEIRS)},
         {"operation": operation(THEIRS)},
@@ -132,7 +153,7 @@ async def test_a_failing_change_leaves_nothing_of_any_kind(store: Store) -> None
     assert await store.threads.episodes(OURS, "t") == []
     assert await store.threads.sessions(OURS) == []
     assert await store.journal.operations(OURS) == [done]
-    assert [row[0] for row in await store.search.pending(9)] == [old.id]
+    assert await store.search.pending(9) == [unembedded(old)]
 
 
 async def test_the_operation_names_what_the_change_touched(store: Store) -> None:
@@ -149,15 +170,48 @@ async def test_a_reference_may_move_on_once_its_memory_let_go_of_it(store: Store
     await put(store, first)
     await put(store, replace(first, ref=None, version=2))
     await put(store, second)
-    assert await store.memories.by_ref(OURS, ["r"]) == {"r": second}
-    assert await store.memories.by_ref(Grant("theirs", ("theirs", "ours")), ["r"]) == {}
-    assert await store.memories.by_ref(OURS, []) == {}
+    assert await store.memories.by_ref(OURS, ["r", "unknown"], agent="ann") == {"r": second}
+    assert await store.memories.by_ref(Grant("theirs", ("theirs", "ours")), ["r"], agent="ann") == {}
+    assert await store.memories.by_ref(OURS, [], agent="ann") == {}
+
+
+async def test_a_reference_is_taken_once_a_namespace(store: Store) -> None:
+    await put(store, memory("ours", ref="r"))
+    await put(store, memory("theirs", THEIRS, ref="r"), grant=THEIRS)
+    with pytest.raises(Conflict):
+        await put(store, memory("again", ref="r", agent="bob"))
+
+
+async def test_a_reference_of_another_agents_private_memory_is_as_free_as_if_nobody_had_it(store: Store) -> None:
+    diary = memory("diary", ref="r", privacy=Privacy.PRIVATE)
+    await put(store, diary)
+    with pytest.raises(Conflict):
+        await put(store, memory("again", ref="r", privacy=Privacy.PRIVATE))
+    assert await store.memories.by_ref(OURS, ["r"], agent="bob") == {}
+    own, shared = memory("own", ref="r", agent="bob", privacy=Privacy.PRIVATE), memory("shared", ref="r", agent="cat")
+    await put(store, own)
+    await put(store, shared)
+    for agent, reached in (("ann", diary), ("bob", own), ("cat", shared), ("dan", shared)):
+        assert await store.memories.by_ref(OURS, ["r"], agent=agent) == {"r": reached}
+
+
+async def test_erasing_a_private_memory_blocks_its_reference_for_its_own_agent_alone(store: Store) -> None:
+    diary = memory("diary", ref="r", privacy=Privacy.PRIVATE)
+    await put(store, diary)
+    await store.memories.erase(OURS, [diary.id], [], operation(kind="erase", agent="owner"))
+    with pytest.raises(InvalidInput, match="erased"):
+        await put(store, memory("again", ref="r"))
+    free = memory("free", ref="r", agent="bob")
+    await put(store, free)
+    assert await store.memories.by_ref(OURS, ["r"], agent="bob") == {"r": free}
 
 
 async def test_equal_texts_are_looked_for_in_the_written_namespace_and_oldest_first(store: Store) -> None:
     first, second = memory("STRASSE  north\n"), memory("straße north")
     await put(store, first)
     await put(store, second)
+    await put(store, memory("straße north", status=Status.ARCHIVED), memory("Cafe\u0301"))
+    assert list(await store.memories.same_text(OURS, ["CAF\u00c9", "unknown"])) == ["CAF\u00c9"]
     await put(store, memory("straße north", THEIRS), grant=THEIRS)
     assert await store.memories.same_text(BOTH, ["Strasse North", "strasse-north", ""]) == {
         "Strasse North": [first, second]
@@ -170,7 +224,36 @@ async def test_hundreds_of_ids_are_looked_up_in_one_call(store: Store) -> None:
     many = [memory(f"n{n}", ref=f"r{n}") for n in range(1200)]
     await put(store, *many)
     assert await store.memories.get(OURS, [each.id for each in reversed(many)]) == many[::-1]
-    assert len(await store.memories.by_ref(OURS, [f"r{n}" for n in range(1200)])) == 1200
+    assert len(await store.memories.by_ref(OURS, [f"r{n}" for n in range(1200)], agent="ann")) == 1200
+
+
+@pytest.mark.parametrize(
+    ("condition", "texts"),
+    [
+        ({"kinds": (Kind.TASK,)}, ["task"]),
+        ({"tags": ("red", "big")}, ["tagged"]),
+        ({"scope": "atlas"}, ["old", "scoped", "tagged", "task"]),
+        ({"since": NOW - timedelta(days=1), "tags": ("red",)}, ["tagged"]),
+        ({"until": NOW - timedelta(days=9)}, ["old"]),
+        ({"thread": "t7"}, ["tagged"]),
+        ({"session": "s_1"}, ["task"]),
+        ({"pinned": True}, ["old"]),
+        ({"state": TaskState.OPEN}, ["task"]),
+        ({"statuses": (Status.ARCHIVED,)}, ["archived"]),
+        ({"statuses": ()}, []),
+    ],
+)
+async def test_every_condition_narrows_a_listing(store: Store, condition: dict[str, Any], texts: list[str]) -> None:
+    await put(
+        store,
+        memory("task", kind=Kind.TASK, state=TaskState.OPEN, session="s_1"),
+        memory("tagged", tags=("red", "big"), thread="t7"),
+        memory("scoped", scope="atlas"),
+        memory("other scope", scope="zeus"),
+        memory("old", at=NOW - timedelta(days=9), pinned=True),
+        memory("archived", status=Status.ARCHIVED),
+    )
+    assert sorted(await found(store, replace(LIVE, **condition))) == texts
 
 
 @pytest.mark.parametrize(("bound", "texts"), [("since", ["+0", "+1"]), ("until", ["+0", "-1"])])
@@ -192,6 +275,20 @@ async def test_one_of_the_statuses_and_kinds_is_enough_and_every_tag_is_needed(s
     assert await found(store, replace(both, tags=("x", "y"))) == ["a"]
     assert sorted(await found(store, replace(both, tags=("x",)))) == ["a", "b"]
     assert sorted(await found(store, replace(LIVE, pinned=False))) == ["a", "c"]
+
+
+async def test_listings_are_ordered_and_paged(store: Store) -> None:
+    for number in range(5):
+        fields = {"at": later(hours=number), "importance": number / 10, "due": later(days=-number)}
+        await put(store, memory(f"m{number}", updated_at=later(minutes=-number), **fields))
+    for order, texts in (
+        ("at", ["m4", "m3", "m2"]),
+        ("updated", ["m0", "m1", "m2"]),
+        ("importance", ["m4", "m3", "m2"]),
+        ("due", ["m4", "m3", "m2"]),
+    ):
+        assert [each.text for each in await store.memories.find(OURS, LIVE, limit=3, order=order)] == texts
+    assert [each.text for each in await store.memories.find(OURS, LIVE, limit=3, offset=3)] == ["m1", "m0"]
 
 
 async def test_equal_ranks_are_ordered_by_id_and_those_without_due_come_last(store: Store) -> None:
@@ -223,6 +320,9 @@ async def test_a_session_is_over_at_its_millisecond_and_not_before(
     assert sorted(await found(store, replace(LIVE, now=end - MS))) == ["bound", "free"]
     assert await found(store, replace(LIVE, now=end)) == ["free"]
     assert await found(store, replace(LIVE, now=end, statuses=(Status.EXPIRED,))) == ["bound"]
+    assert sorted(await found(store, replace(LIVE, now=end, ended_sessions=False))) == ["bound", "free"]
+    await store.threads.save_session(OURS, replace(running, ended_at=None, turns=200))
+    assert await found(store, LIVE) == ["free"]
 
 
 async def test_a_session_of_another_namespace_keeps_nothing_alive(store: Store) -> None:
@@ -239,6 +339,7 @@ async def test_expiry_hides_from_searches_and_not_from_a_look_up_by_id(store: St
         assert [hit.memory_id for hit in await store.search.match(OURS, ["lake"], condition, 3)] == ids
         assert [hit.memory_id for hit in await store.search.nearest(OURS, vector(1), condition, 3)] == ids
     assert await store.memories.get(OURS, [brief.id]) == [replace(brief, embedded=True)]
+    assert await found(store, replace(LIVE, statuses=(Status.EXPIRED,))) == ["brief lake"]
 
 
 async def test_suppression_ends_at_its_millisecond_and_is_bound_to_the_places_named(store: Store) -> None:
@@ -254,9 +355,16 @@ async def test_suppression_ends_at_its_millisecond_and_is_bound_to_the_places_na
     assert "timed" in await found(store, replace(LIVE, now=later(minutes=1)))
 
 
-async def test_as_of_includes_the_start_and_excludes_the_end_of_what_held(store: Store) -> None:
-    span = {"valid_from": later(days=-2), "valid_to": later(days=-1)}
-    await put(store, memory("held", status=Status.SUPERSEDED, **span), memory("undated", at=later(days=-3)))
+async def test_private_memories_are_their_agents_and_sensitive_ones_are_asked_for(store: Store) -> None:
+    await put(store, memory("diary", privacy=Privacy.PRIVATE), memory("illness", privacy=Privacy.SENSITIVE))
+    assert await found(store, LIVE) == await found(store, replace(LIVE, agent="ann")) == ["diary"]
+    assert await found(store, replace(LIVE, agent="bob", sensitive=True)) == ["illness"]
+
+
+async def test_as_of_includes_the_start_and_excludes_the_end_of_what_held_and_merged_copies(store: Store) -> None:
+    span = {"valid_from": later(days=-2), "valid_to": later(days=-1), "status": Status.SUPERSEDED}
+    await put(store, memory("held", **span), memory("undated", at=later(days=-3)))
+    await put(store, memory("copy", merged_into="m_x", **span))
     assert await found(store, replace(LIVE, as_of=later(days=-2) - MS)) == ["undated"]
     assert sorted(await found(store, replace(LIVE, as_of=later(days=-2)))) == ["held", "undated"]
     assert await found(store, replace(LIVE, as_of=later(days=-1))) == ["undated"]
@@ -277,3 +385,7 @@ async def test_counts_tell_statuses_pending_threads_turns_and_open_episodes(stor
     wanted = {"live": 1, "archived": 1, "expired": 0, "pending": 1, "threads": 2, "turns": 3, "episodes": 1}
     assert {name: counts[name] for name in wanted} == wanted
     assert not any((await store.memories.count(THEIRS)).values())
+    await put(store, memory("theirs", THEIRS), grant=THEIRS)
+    assert (await store.memories.count(BOTH))["live"] == 1 + counts["live"]
+    assert sorted(await found(store, LIVE, BOTH)) == ["a", "theirs"]
+    assert await found(store, LIVE, Grant.only("nobody")) == []

@@ -8,7 +8,20 @@ import pytest
 from middleout_mcp.errors import EmbedderMismatch, InvalidInput
 from middleout_mcp.ports import Store
 from middleout_mcp.records import Grant, Kind, Privacy, Status, TaskState
-from tests.contract.builders import LIVE, NOW, OURS, STORES, THEIRS, found, later, memory, operation, put, vector
+from tests.contract.builders import (
+    LIVE,
+    NOW,
+    OURS,
+    STORES,
+    THEIRS,
+    found,
+    later,
+    memory,
+    operation,
+    put,
+    unembedded,
+    vector,
+)
 
 pytestmark = pytest.mark.anyio
 BOTH = Grant("ours", ("theirs", "ours"))
@@ -59,6 +72,52 @@ async def test_the_rare_ones_of_another_namespace_are_not_crowded_out(store: Sto
     assert len(await store.search.nearest(BOTH, vector(1), LIVE, 400)) == 301
 
 
+async def test_searches_filter_before_they_cut(store: Store) -> None:
+    crowd = [memory(f"lake note {number}") for number in range(300)]
+    rare = memory("lake gate", kind=Kind.DECISION)
+    near = {each.id: vector(1, number / 1000) for number, each in enumerate(crowd)}
+    await put(store, *crowd, rare, vectors={**near, rare.id: vector(0, 1)})
+    decisions = replace(LIVE, kinds=(Kind.DECISION,))
+    assert [hit.memory_id for hit in await store.search.nearest(OURS, vector(1), decisions, 5)] == [rare.id]
+    assert [hit.memory_id for hit in await store.search.match(OURS, ["lake"], decisions, 5)] == [rare.id]
+
+
+async def test_a_crowd_that_is_hidden_keeps_no_neighbour_from_being_found(store: Store) -> None:
+    hidden = [
+        *(memory(f"over {number}", expires_at=NOW) for number in range(60)),
+        *(memory(f"put by {number}", suppressed_until=later(days=1)) for number in range(60)),
+        *(memory(f"diary {number}", privacy=Privacy.PRIVATE, agent="bob") for number in range(60)),
+    ]
+    seen = [memory(f"seen {number}", id=f"m_{number}") for number in range(3)]
+    far = {each.id: vector(0, 1, number) for number, each in enumerate(seen)}
+    await put(store, *hidden, *seen, vectors={**{each.id: vector(1) for each in hidden}, **far})
+    asked = replace(LIVE, agent="ann", suppressed_in=("s_1",))
+    for k in (1, 2, 3, 90):
+        found_ids = [hit.memory_id for hit in await store.search.nearest(OURS, vector(1), asked, k)]
+        assert found_ids == ["m_0", "m_1", "m_2"][:k]
+
+
+async def test_any_number_of_neighbours_is_found_also_where_thousands_are_equally_near(store: Store) -> None:
+    ids = [f"m_{number:04}" for number in range(4500)]
+    for start in range(0, len(ids), 500):
+        part = [memory("lake", id=each) for each in ids[start : start + 500]]
+        await put(store, *part, vectors={each.id: vector(1, 1 + int(each.id[2:]) // 4400) for each in part})
+    for k in (3, 4096, 4097, 4450, 9000):
+        for asked in (LIVE, replace(LIVE, kinds=(Kind.FACT,))):
+            hits = await store.search.nearest(OURS, vector(1, 1), asked, k)
+            assert [hit.memory_id for hit in hits] == ids[:k]
+
+
+async def test_neighbours_come_with_their_cosine(store: Store) -> None:
+    near, far, opposite = memory("near"), memory("far"), memory("opposite")
+    await put(
+        store, near, far, opposite, vectors={near.id: vector(1, 1), far.id: vector(0, 1), opposite.id: vector(-1)}
+    )
+    hits = await store.search.nearest(OURS, vector(1), LIVE, 10)
+    assert [hit.memory_id for hit in hits] == [near.id, far.id, opposite.id]
+    assert [round(hit.score, 3) for hit in hits] == [0.707, 0.0, -1.0]
+
+
 @pytest.mark.parametrize("step", [1, -1, 7])
 async def test_ties_at_the_cut_go_to_the_smallest_ids(store: Store, step: int) -> None:
     twins = [memory("lake", id=f"m_{number * step % 20:02}") for number in range(20)]
@@ -102,6 +161,22 @@ async def test_no_terms_find_nothing(store: Store) -> None:
         assert await store.search.match(OURS, terms, LIVE, 5) == [], terms
 
 
+@pytest.mark.parametrize("term", ['"', "'", "AND", "NEAR(", "*", "-", ":", "\x00", "\ud800", "", "(", "a OR b"])
+async def test_no_term_acts_as_an_operator(store: Store, term: str) -> None:
+    lake = memory("the lake AND the shore")
+    await put(store, lake)
+    await store.search.match(OURS, [term], LIVE, 5)
+    assert [hit.memory_id for hit in await store.search.match(OURS, [term, "lake"], LIVE, 5)] == [lake.id]
+
+
+@pytest.mark.parametrize(
+    ("text", "term"), [("会議は東京で行う", "東京"), ("他的记忆很好", "记忆"), ("Läufer im Café", "cafe")]
+)
+async def test_text_search_reads_cjk_and_accents(store: Store, text: str, term: str) -> None:
+    await put(store, memory(text), memory("nothing of the kind"))
+    assert len(await store.search.match(OURS, [term], LIVE, 5)) == 1
+
+
 @pytest.mark.parametrize("term", ['the "lake" gate', "lake\x00gate", "lake gate", "LAKE-GATE"])
 async def test_a_term_of_several_words_is_a_phrase(store: Store, term: str) -> None:
     phrase = memory("the lake gate")
@@ -143,32 +218,57 @@ async def test_pending_is_of_every_namespace_oldest_first_and_limited(store: Sto
     first, second, third = memory("one"), memory("two", THEIRS), memory("three")
     for each, grant in ((first, OURS), (second, THEIRS), (third, OURS)):
         await put(store, each, grant=grant)
-    assert await store.search.pending(2) == [(first.id, 1, "one"), (second.id, 1, "two")]
+    assert await store.search.pending(2) == [unembedded(first), unembedded(second)]
     assert await store.search.pending(0) == []
-    assert await store.search.add_vectors([(second.id, 1, vector(1)), ("m_unknown", 1, vector(1))]) == 1
-    assert [row[0] for row in await store.search.pending(9)] == [first.id, third.id]
+    unknown = [unembedded(memory("two")), unembedded(replace(second, namespace="nobody"))]
+    assert await store.search.add_vectors([(row, vector(1)) for row in (unembedded(second), *unknown)]) == 1
+    assert await store.search.pending(9) == [unembedded(first), unembedded(third)]
     assert (await store.memories.get(THEIRS, [second.id]))[0].embedded
 
 
 async def test_one_id_in_two_namespaces_gets_two_vectors_each_of_its_own_text(store: Store) -> None:
-    ours, theirs = memory("lake"), memory("gate", THEIRS)
-    theirs = replace(theirs, id=ours.id)
+    ours = memory("lake")
+    theirs = replace(ours, text="gate", namespace="theirs")
     await put(store, ours)
     await put(store, theirs, grant=THEIRS)
     made = {"lake": vector(1), "gate": vector(0, 1)}
-    while rows := await store.search.pending(9):
-        await store.search.add_vectors([(memory_id, version, made[text]) for memory_id, version, text in rows])
+    rows = await store.search.pending(9)
+    assert rows == [unembedded(ours), unembedded(theirs)]
+    batch = [(row, made[row.text]) for row in rows]
+    assert await store.search.add_vectors(batch[:1]) == 1
+    assert await store.search.add_vectors(batch) == 1  # as a second process that had taken the same batch
     assert await store.search.vectors(OURS, [ours.id]) == {ours.id: vector(1)}
     assert await store.search.vectors(THEIRS, [ours.id]) == {ours.id: vector(0, 1)}
+
+
+async def test_pending_memories_take_a_vector_only_for_the_version_it_was_made_from(store: Store) -> None:
+    old = memory("Tea at 3")
+    new = replace(old, text="Tea at 4", version=2)
+    await put(store, old)
+    await put(store, new)
+    assert await store.search.add_vectors([(unembedded(old), vector(1))]) == 0
+    assert await store.search.add_vectors([(unembedded(new), vector(1))]) == 1
+    assert await store.search.vectors(OURS, [old.id]) == {old.id: vector(1)}
+    await put(store, replace(new, text="Tea at 5", version=3))
+    assert await store.search.vectors(OURS, [old.id]) == {}
+
+
+async def test_a_change_with_a_vector_that_does_not_fit_is_refused_whole(store: Store) -> None:
+    lone = memory("x")
+    with pytest.raises(EmbedderMismatch, match="dimensions"):
+        await put(store, lone, vectors={lone.id: LONGER})
+    with pytest.raises(InvalidInput):
+        await put(store, lone, vectors={lone.id: b"\x00\x00\xc0\x7f" * 8})
+    assert await store.memories.get(OURS, [lone.id]) == []
 
 
 async def test_a_broken_batch_of_vectors_stores_none_of_them(store: Store) -> None:
     one, two = memory("one"), memory("two")
     await put(store, one, two)
     with pytest.raises(EmbedderMismatch):
-        await store.search.add_vectors([(one.id, 1, vector(1)), (two.id, 1, LONGER)])
+        await store.search.add_vectors([(unembedded(one), vector(1)), (unembedded(two), LONGER)])
     with pytest.raises(InvalidInput):
-        await store.search.add_vectors([(one.id, 1, vector(1)), (two.id, 1, bytes(32))])
+        await store.search.add_vectors([(unembedded(one), vector(1)), (unembedded(two), bytes(32))])
     assert len(await store.search.pending(9)) == 2
 
 
@@ -190,7 +290,7 @@ async def test_undoing_a_change_of_text_makes_the_memory_pending(store: Store) -
     done = await put(store, replace(first, text="coffee", version=2), vectors={first.id: vector(0, 1)})
     await store.journal.undo(OURS, done.id, operation(kind="restore"))
     assert await store.search.vectors(OURS, [first.id]) == {}
-    assert await store.search.pending(3) == [(first.id, 3, "tea")]
+    assert await store.search.pending(3) == [unembedded(replace(first, version=3))]
     assert [hit.memory_id for hit in await store.search.match(OURS, ["tea"], LIVE, 3)] == [first.id]
     assert await store.search.match(OURS, ["coffee"], LIVE, 3) == []
 
@@ -204,21 +304,18 @@ async def test_writes_between_the_batches_of_a_reembedding_are_part_of_it(store:
         "fake-words", "other", 16, 0, 4,
     )  # fmt: skip
     stale = await store.search.reembed_batch(9)
-    await store.search.add_reembedded([(archived.id, 1, LONGER)])
+    await store.search.add_reembedded([(unembedded(archived), LONGER)])
     await put(store, replace(changed, text="altered lake", version=2), vectors={changed.id: vector(0, 1)})
     await put(store, replace(archived, status=Status.ARCHIVED, version=2))
     await store.memories.erase(OURS, [gone.id], [], operation(kind="erase"))
     added = memory("added lake")
     await put(store, added, vectors={added.id: vector(1)})
-    state = await store.search.add_reembedded([(memory_id, version, LONGER) for memory_id, version, _ in stale])
+    state = await store.search.add_reembedded([(row, LONGER) for row in stale])
     assert (state.name, state.done, state.total) == ("fake-words", 2, 4)
     assert len(await store.search.nearest(OURS, vector(1), LIVE, 9)) == 3
     rows = await store.search.reembed_batch(9)
-    assert {(memory_id, version, text) for memory_id, version, text in rows} == {
-        (changed.id, 2, "altered lake"),
-        (added.id, 1, "added lake"),
-    }
-    state = await store.search.add_reembedded([(memory_id, version, LONGER) for memory_id, version, _ in rows])
+    assert rows == [unembedded(replace(changed, text="altered lake", version=2)), unembedded(added)]
+    state = await store.search.add_reembedded([(row, LONGER) for row in rows])
     assert (state.name, state.dimension, state.target_name, state.done) == ("other", 16, None, 0)
     assert await store.search.reembed_batch(9) == []
     assert len(await store.search.vectors(OURS, [kept.id, changed.id, archived.id, added.id])) == 4
@@ -229,14 +326,14 @@ async def test_after_the_switch_the_former_model_is_a_mismatch(store: Store) -> 
     lone = memory("lone")
     await put(store, lone, vectors={lone.id: vector(1)})
     await store.search.begin_reembed("other", 8)
-    await store.search.add_reembedded([(lone.id, 1, vector(0, 1))])
+    await store.search.add_reembedded([(unembedded(lone), vector(0, 1))])
     with pytest.raises(EmbedderMismatch, match="other"):
         await store.search.nearest(OURS, vector(1), LIVE, 3)
     with pytest.raises(EmbedderMismatch):
         await put(store, memory("new", id="m_new"), vectors={"m_new": vector(1)})
     await put(store, memory("new without a vector"))
     with pytest.raises(EmbedderMismatch):
-        await store.search.add_vectors([(row[0], row[1], vector(1)) for row in await store.search.pending(1)])
+        await store.search.add_vectors([(row, vector(1)) for row in await store.search.pending(1)])
     assert sorted(await found(store, LIVE)) == ["lone", "new without a vector"]
     assert len(await store.search.match(OURS, ["lone"], LIVE, 3)) == 1
 
@@ -247,7 +344,7 @@ async def test_a_reembedding_is_ended_by_the_model_in_use_and_replaced_by_a_thir
     await store.search.begin_reembed("other", 16)
     assert (await store.search.begin_reembed("third", 8)).target_name == "third"
     with pytest.raises(EmbedderMismatch):
-        await store.search.add_reembedded([(lone.id, 1, LONGER)])
+        await store.search.add_reembedded([(unembedded(lone), LONGER)])
     assert (await store.search.begin_reembed("fake-words", 8)).target_name is None
     assert await store.search.reembed_batch(3) == []
     with pytest.raises(EmbedderMismatch):
@@ -267,7 +364,7 @@ async def test_a_reembedding_goes_on_after_the_store_was_opened_again(tmp_path: 
     many = [memory(f"n{n}") for n in range(3)]
     await put(store, *many, vectors={each.id: vector(1) for each in many})
     await store.search.begin_reembed("other", 16)
-    await store.search.add_reembedded([(many[0].id, 1, LONGER)])
+    await store.search.add_reembedded([(unembedded(many[0]), LONGER)])
     await store.control.close()
     store = await opening(tmp_path)
     state = await store.search.embedding()

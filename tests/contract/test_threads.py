@@ -83,7 +83,7 @@ async def test_a_thread_of_the_written_namespace_comes_before_one_that_is_only_r
 async def test_an_episode_comes_back_as_it_was_given_and_keeps_its_place_when_overwritten(store: Store) -> None:
     full = {"memory_ids": ("m_1", "m_2"), "agent": "bob", "session": "s_1", "archived": True}
     first, second = episode(1, 2, end=later(milliseconds=9), **full), episode(3, 3)
-    await put(store, turns=tuple(turn(n, "x") for n in (1, 2, 3)), episodes=(first, second))
+    await put(store, turns=tuple(turn(n, "x") for n in (1, 2, 3)), episodes=(second, first))
     assert await store.threads.episodes(OURS, "t") == [first, second]
     again = replace(first, last_seq=3, line="Longer.", archived=False)
     await put(store, episodes=(again,))
@@ -109,6 +109,7 @@ async def test_an_erased_episode_cannot_be_written_again_and_its_thread_goes_on(
     with pytest.raises(InvalidInput, match="erased"):
         await put(store, episodes=(stretch,))
     assert await store.threads.episode_by_key(OURS, "t", stretch.key) is None
+    assert await store.threads.episode(OURS, [stretch.id]) == await store.threads.episodes(OURS, "t") == []
     await put(store, turns=(turn(4, "more"),))
     left = [(each.seq, each.text, each.erased) for each in await store.threads.turns(OURS, "t")]
     assert left == [(1, "", True), (2, "", True), (3, "z", False), (4, "more", False)]
@@ -132,4 +133,7 @@ async def test_sessions_of_all_readable_namespaces_are_listed_and_cut_newest_fir
     await store.threads.save_session(THEIRS, theirs)
     assert await store.threads.sessions(BOTH, limit=2) == [theirs, ours[2]]
     assert await store.threads.sessions(OURS) == ours[::-1]
+    again = replace(ours[0], turns=7, agent="bob")
+    await store.threads.save_session(OURS, again)
+    assert await store.threads.sessions(OURS, agent="bob") == [again]
     assert await store.threads.sessions(Grant.only("nobody")) == []

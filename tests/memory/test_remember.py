@@ -1,5 +1,6 @@
 """What `remember` stores, merges, updates, redacts and refuses."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -355,3 +356,23 @@ async def test_a_correction_by_the_agent_is_no_longer_verified_and_a_mark_change
     await app.remember(caller, RememberIn(memories=[MemoryIn(id=first, text="Lives in Oslo.")]))
     corrected = await memory(app, caller, first)
     assert (corrected.source, corrected.trust, corrected.confidence) == ("agent", "agent", 0.6)
+
+
+async def test_a_ref_that_another_agents_private_memory_has_is_as_free_as_one_that_nobody_used(
+    app: App, caller: Caller
+) -> None:
+    other = replace(caller, agent="another-agent", key="process-2")
+    diary = MemoryIn(text="My diary says rain.", ref="day/1", privacy="private")
+    first = (await app.remember(caller, RememberIn(memories=[diary]))).results[0]
+    mine = (await app.remember(other, RememberIn(memories=[MemoryIn(text="Sun.", ref="day/1")]))).results[0]
+    assert mine.actions == [Action.STORED]
+    assert mine.id != first.id
+    for who, text, stored in ((caller, "My diary says snow.", first), (other, "Fog.", mine)):
+        again = (await app.remember(who, RememberIn(memories=[MemoryIn(text=text, ref="day/1")]))).results[0]
+        assert (again.id, again.actions) == (stored.id, [Action.UPDATED])
+        assert (await memory(app, caller, stored.id or "")).text == text
+    await app.forget(caller, ForgetIn(ids=[first.id or ""], action="erase"))
+    late = replace(caller, agent="a-third-agent", key="process-3")
+    assert (await app.remember(late, RememberIn(memories=[MemoryIn(text="Hail.", ref="day/1")]))).results[
+        0
+    ].id == mine.id

@@ -22,7 +22,7 @@ class Control:
         """See the port."""
 
         def work(connection: Connection) -> None:
-            values = {**RUN.encode(run), "namespace": namespaces.ensure(connection, grant.write)}
+            values = {**RUN.encode(run), "namespace": namespaces.ensure(connection, grant, [run])}
             connection.execute(upsert("run", tuple(values), ("namespace", "id")), values)
 
         await self._database.write(work)

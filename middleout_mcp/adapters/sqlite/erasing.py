@@ -14,6 +14,7 @@ from typing import Any
 from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, vectors
 from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, TURN, assignments, bindable, from_list, to_json, to_ms
+from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.adapters.sqlite.writing import Applied, write_episode, write_memory
 from middleout_mcp.errors import Conflict, NotFound
 from middleout_mcp.records import Episode, Grant, Memory, Operation, Turn, new_id
@@ -39,6 +40,7 @@ class _Row:
     n: int
     id: str
     ref: str | None
+    holder: str
     thread: str | None
     turns: tuple[int, ...]
     session: str | None
@@ -48,7 +50,7 @@ def erase(
     connection: Connection, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
 ) -> Erased:
     """Erase memories and episodes of the write namespace, and everything derived from them. Raises NotFound first."""
-    namespace = namespaces.ensure(connection, grant.write)
+    namespace = namespaces.ensure(connection, grant, [operation])
     work = _Erasing(connection, namespace, operation)
     episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
     named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
@@ -108,11 +110,11 @@ class _Erasing:
         rows = []
         for memory_id in dict.fromkeys(ids):
             row: Any = self.connection.execute(
-                "SELECT n, id, ref, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
+                f"SELECT n, id, ref, {HOLDER}, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
                 (self.namespace, bindable(memory_id)),
             ).fetchone()
             if row is not None:
-                rows.append(_Row(row[0], row[1], row[2], row[3], from_list(row[4]), row[5]))
+                rows.append(_Row(*row[:5], from_list(row[5]), row[6]))
         return rows
 
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
@@ -147,11 +149,13 @@ class _Erasing:
                 f"UPDATE memory SET {column} = NULL WHERE namespace = ? AND {column} = ?", (self.namespace, row.id)
             )
         self.connection.execute(
-            "INSERT INTO tombstone (namespace, id, ref, at, agent, reason, counts) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO tombstone (namespace, id, ref, holder, at, agent, reason, counts)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 self.namespace,
                 row.id,
                 row.ref,
+                row.holder,
                 to_ms(self.operation.at),
                 self.operation.agent,
                 self.operation.reason,
@@ -297,7 +301,7 @@ def rewrite(
     operation: Operation,
 ) -> Applied:
     """Overwrite text in place and destroy every earlier copy of it: versions, undo content, vectors, index rows."""
-    namespace = namespaces.ensure(connection, grant.write)
+    namespace = namespaces.ensure(connection, grant, [*memories, *episodes, operation])
     space = vectors.space(connection)
     seals = []
     for memory in memories:

@@ -8,8 +8,9 @@ from middleout_mcp.adapters.sqlite import audit, namespaces, vectors, writing
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import readable, within
 from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable
+from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.records import Grant, Memory, Operation, Status, Use
+from middleout_mcp.records import Grant, Memory, Operation, Privacy, Status, Use
 
 _SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
 
@@ -56,7 +57,7 @@ class Journal:
         """See the port."""
 
         def work(connection: Connection) -> writing.Applied:
-            return _Undoing(connection, namespaces.ensure(connection, grant.write), operation).run(operation_id)
+            return _Undoing(connection, namespaces.ensure(connection, grant, [operation]), operation).run(operation_id)
 
         def after(applied: writing.Applied) -> None:
             audit.write_head(self._database.file.parent, applied.head)
@@ -68,7 +69,7 @@ class Journal:
         """See the port."""
 
         def work(connection: Connection) -> None:
-            writing.note_uses(connection, namespaces.ensure(connection, grant.write), uses)
+            writing.note_uses(connection, namespaces.ensure(connection, grant, []), uses)
 
         await self._database.write(work)
 
@@ -170,18 +171,19 @@ class _Undoing:
                 earlier = replace(earlier, use=earlier.use + since, last_used_at=current.last_used_at)
             put_back.append((current, replace(earlier, version=after + 1, updated_at=self.operation.at)))
         for current, earlier in sorted(put_back, key=lambda pair: pair[1].ref is not None):  # a reference let go first
-            if earlier.ref != current.ref and self._taken(earlier.ref):
+            if _reference(earlier) != _reference(current) and self._taken(earlier):
                 self.skipped += 1
             else:
                 self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
 
-    def _taken(self, ref: str | None) -> bool:
-        """Whether a reference went to another memory meanwhile, or was erased with one."""
+    def _taken(self, memory: Memory) -> bool:
+        """Whether its reference went to another memory meanwhile, or was erased with one."""
+        ref, holder = _reference(memory)
         return bool(
             self.connection.execute(
-                "SELECT EXISTS (SELECT 1 FROM memory WHERE namespace = ?1 AND ref = ?2)"
-                " OR EXISTS (SELECT 1 FROM tombstone WHERE namespace = ?1 AND ref = ?2)",
-                (self.namespace, ref),
+                f"SELECT EXISTS (SELECT 1 FROM memory WHERE namespace = ?1 AND ref = ?2 AND {HOLDER} = ?3 AND id <> ?5)"
+                " OR EXISTS (SELECT 1 FROM tombstone WHERE namespace = ?1 AND ref = ?2 AND holder IN ('', ?4))",
+                (self.namespace, ref, holder, memory.agent, memory.id),
             ).get
         )
 
@@ -201,3 +203,8 @@ class _Undoing:
             )
             self.episodes.append(writing.write_episode(self.connection, self.namespace, earlier))
             self.episode_ids.append(earlier.id)
+
+
+def _reference(memory: Memory) -> tuple[str | None, str]:
+    """The caller's reference, and by whom it is taken (see `schema.HOLDER`)."""
+    return memory.ref, memory.agent if memory.privacy is Privacy.PRIVATE else ""

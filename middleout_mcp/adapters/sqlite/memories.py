@@ -56,15 +56,19 @@ class Memories:
 
         return await self._database.read(work)
 
-    async def by_ref(self, grant: Grant, refs: Sequence[str]) -> dict[str, Memory]:
+    async def by_ref(self, grant: Grant, refs: Sequence[str], *, agent: str) -> dict[str, Memory]:
         """See the port."""
 
         def work(connection: Connection) -> dict[str, Memory]:
             names = written(connection, grant)
             found: dict[str, Memory] = {}
             for part, marks in chunks(list(map(bindable, refs))):
-                tail = f"WHERE {within('m.namespace', names)} AND m.ref IN ({marks})"
-                found |= {memory.ref or "": memory for memory in select(connection, names, tail, part)}
+                tail = (
+                    f"WHERE {within('m.namespace', names)} AND m.ref IN ({marks}) AND (m.privacy <> 'private' OR "
+                    "m.agent = ?) ORDER BY m.privacy = 'private'"  # the agent's own takes the place of the other
+                )
+                rows = select(connection, names, tail, (*part, bindable(agent)))
+                found |= {memory.ref or "": memory for memory in rows}
             return found
 
         return await self._database.read(work)

@@ -1,13 +1,15 @@
 """Grants to the numbers that rows carry: the isolation boundary of every query."""
 
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
 
 from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.adapters.sqlite.rows import bindable, marks
-from middleout_mcp.records import Grant
+from middleout_mcp.errors import InvalidInput
+from middleout_mcp.records import Episode, Grant, Memory, Operation, Run, Session
 
 T = TypeVar("T")
+_Written: TypeAlias = Memory | Episode | Session | Run | Operation
 _CHUNK = 500
 
 
@@ -24,11 +26,13 @@ def written(connection: Connection, grant: Grant) -> dict[int, str]:
     return {} if number is None else {number: grant.write}
 
 
-def ensure(connection: Connection, name: str) -> int:
-    """The number of a namespace, made where it is new."""
-    number = _number(connection, name)
+def ensure(connection: Connection, grant: Grant, records: Iterable[_Written]) -> int:
+    """The number of the write namespace, made where it is new. Raises InvalidInput for a record that lies elsewhere."""
+    if any(record.namespace != grant.write for record in records):
+        raise InvalidInput(f"Only the namespace {grant.write!r} may be written here.")
+    number = _number(connection, grant.write)
     if number is None:
-        connection.execute("INSERT INTO namespace (name) VALUES (?)", (name,))
+        connection.execute("INSERT INTO namespace (name) VALUES (?)", (grant.write,))
         number = connection.last_insert_rowid()
     return number
 

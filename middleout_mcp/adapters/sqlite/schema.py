@@ -152,11 +152,22 @@ CREATE INDEX tombstone_unlogged ON tombstone (n) WHERE logged = 0;
 CREATE TABLE erasure_pending (only_row INTEGER PRIMARY KEY CHECK (only_row = 1)) STRICT;
 """
 
+HOLDER = "CASE privacy WHEN 'private' THEN agent ELSE '' END"
+"""Of a memory: the agent that alone may know of it, or '' for one that all may see. A `ref` is taken once a holder, so
+that nobody can find out by using it that another agent's private memory has it."""
+
+_REFERENCES = f"""
+DROP INDEX memory_ref;
+CREATE UNIQUE INDEX memory_ref ON memory (namespace, ref, ({HOLDER})) WHERE ref IS NOT NULL;
+ALTER TABLE tombstone ADD COLUMN holder TEXT NOT NULL DEFAULT '';
+"""
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_content", _CONTENT),
     ("0002_threads", _THREADS),
     ("0003_search", _SEARCH),
     ("0004_journal", _JOURNAL),
+    ("0005_references", _REFERENCES),
 )
 
 

@@ -1,6 +1,7 @@
 """The search role: candidates by vector and by text, filtered before the cut, and the vectors behind them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from middleout_mcp.adapters.sqlite import fulltext, vectors
@@ -9,9 +10,10 @@ from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import chunks, readable, within
 from middleout_mcp.adapters.sqlite.rows import bindable
 from middleout_mcp.errors import EmbedderMismatch
-from middleout_mcp.records import EmbeddingState, Filter, Grant, Hit, Status, Vector
+from middleout_mcp.records import EmbeddingState, Filter, Grant, Hit, Status, Unembedded, Vector
 
 _DEEPEST = 4096  # more neighbours than this sqlite-vec does not give
+_MARGIN = 32
 
 
 class Search:
@@ -29,8 +31,12 @@ class Search:
             if space.table is None:
                 return []
             vectors.checked(vector, space.require(self._embedder, len(vector)))
-            clause = where(condition, readable(connection, grant))
-            return _neighbours(connection, space.table, vector, clause, k)
+            names = readable(connection, grant)
+            if k <= 0 or not names:
+                return []
+            search = _Nearest(connection, space.table, vector, where(condition, names), k)
+            hits = search.among_all(names) if _is_common(condition) else None
+            return hits if hits is not None else search.among_chosen()
 
         return await self._database.read(work)
 
@@ -76,21 +82,21 @@ class Search:
         """See the port."""
         return await self._database.read(vectors.progress)
 
-    async def pending(self, limit: int) -> list[tuple[str, int, str]]:
+    async def pending(self, limit: int) -> list[Unembedded]:
         """See the port."""
         return await self._database.read(lambda connection: _without(connection, "embedded", limit))
 
-    async def add_vectors(self, rows: Sequence[tuple[str, int, Vector]]) -> int:
+    async def add_vectors(self, rows: Sequence[tuple[Unembedded, Vector]]) -> int:
         """See the port."""
 
         def work(connection: Connection) -> int:
             if self._embedder is not None and rows and vectors.space(connection).name is None:
-                vectors.adopt(connection, self._embedder, len(rows[0][2]) // 4)
+                vectors.adopt(connection, self._embedder, len(rows[0][1]) // 4)
             space = vectors.space(connection)
             stored = 0
-            for memory_id, version, vector in rows:
+            for row, vector in rows:
                 vectors.checked(vector, space.require(self._embedder, len(vector)))
-                stored += _embed(connection, space.table or "", "embedded", memory_id, version, vector)
+                stored += _embed(connection, space.table or "", "embedded", row, vector)
             return stored
 
         return await self._database.write(work)
@@ -104,25 +110,25 @@ class Search:
 
         return await self._database.write(work)
 
-    async def reembed_batch(self, limit: int) -> list[tuple[str, int, str]]:
+    async def reembed_batch(self, limit: int) -> list[Unembedded]:
         """See the port."""
 
-        def work(connection: Connection) -> list[tuple[str, int, str]]:
+        def work(connection: Connection) -> list[Unembedded]:
             under_way = vectors.space(connection).next_table is not None
             return _without(connection, "embedded_next", limit) if under_way else []
 
         return await self._database.read(work)
 
-    async def add_reembedded(self, rows: Sequence[tuple[str, int, Vector]]) -> EmbeddingState:
+    async def add_reembedded(self, rows: Sequence[tuple[Unembedded, Vector]]) -> EmbeddingState:
         """See the port."""
 
         def work(connection: Connection) -> EmbeddingState:
             space = vectors.space(connection)
             if space.next_table is None or space.target_dimension is None:
                 raise EmbedderMismatch("No re-embedding is under way; run middleout-mcp reembed.")
-            for memory_id, version, vector in rows:
+            for row, vector in rows:
                 vectors.checked(vector, space.target_dimension)
-                _embed(connection, space.next_table, "embedded_next", memory_id, version, vector)
+                _embed(connection, space.next_table, "embedded_next", row, vector)
             if not _without(connection, "embedded_next", 1):
                 vectors.switch(connection)
             return vectors.progress(connection)
@@ -130,40 +136,87 @@ class Search:
         return await self._database.write(work)
 
 
-def _neighbours(connection: Connection, table: str, vector: Vector, clause: Clause, k: int) -> list[Hit]:
-    """The k nearest, ties by id. Of equals at its cut sqlite-vec gives any: the cut is made below all equals."""
-    depth = min(k + 1, _DEEPEST)
-    while k > 0:
-        rows: list[Any] = connection.execute(
-            f"SELECT m.id, v.distance FROM (SELECT rowid, distance FROM {table} "
-            f"WHERE embedding MATCH ? AND k = ? AND rowid IN (SELECT m.n FROM memory m WHERE {clause.sql})) v "
-            "JOIN memory m ON m.n = v.rowid ORDER BY v.distance, m.id",
-            (vector, depth, *clause.values),
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """One search by vector. Of equals at its cut sqlite-vec gives any, so a cut counts only above all equals."""
+
+    connection: Connection
+    table: str
+    vector: Vector
+    clause: Clause
+    k: int
+
+    def among_all(self, namespaces: Iterable[int]) -> list[Hit] | None:
+        """Among the live ones by what lies beside the vectors alone, the rest of the condition after the cut. None
+        where that left too few of those found: a crowd that is hidden stands nearer.
+        """
+        depth = min(2 * self.k + _MARGIN, _DEEPEST)
+        place = f"namespace IN ({', '.join(map(str, namespaces))})"
+        rows: list[Any] = self.connection.execute(
+            f"SELECT m.id, v.distance FROM (SELECT rowid, distance FROM {self.table} "
+            f"WHERE embedding MATCH ? AND k = ? AND {place} AND status = ?) v "
+            f"LEFT JOIN memory m ON m.n = v.rowid AND {self.clause.sql} ORDER BY v.distance, m.id",
+            (self.vector, depth, vectors.STATUS_CODES[Status.LIVE], *self.clause.values),
         ).fetchall()
-        if len(rows) < depth or depth == _DEEPEST or rows[k - 1][1] < rows[-1][1]:
-            return [Hit(memory_id, 1.0 - distance) for memory_id, distance in rows[:k]]
-        depth = min(4 * depth, _DEEPEST)
-    return []
+        found = [row for row in rows if row[0] is not None]
+        if len(rows) == depth and (len(found) < self.k or found[self.k - 1][1] >= rows[-1][1]):
+            return None
+        return self._hits(found)
+
+    def among_chosen(self) -> list[Hit]:
+        """Among those that meet the condition, which are looked up first."""
+        depth = self.k + 1
+        while depth <= _DEEPEST:
+            rows: list[Any] = self.connection.execute(
+                f"SELECT m.id, v.distance FROM (SELECT rowid, distance FROM {self.table} "
+                f"WHERE embedding MATCH ? AND k = ? AND rowid IN (SELECT m.n FROM memory m WHERE {self.clause.sql})) v "
+                "JOIN memory m ON m.n = v.rowid ORDER BY v.distance, m.id",
+                (self.vector, depth, *self.clause.values),
+            ).fetchall()
+            if len(rows) < depth or rows[self.k - 1][1] < rows[-1][1]:
+                return self._hits(rows)
+            depth *= 4
+        return self._measured()
+
+    def _measured(self) -> list[Hit]:
+        """By measuring every distance, for more neighbours, or more equals, than sqlite-vec finds."""
+        return self._hits(
+            self.connection.execute(
+                f"SELECT m.id, vec_distance_cosine(v.embedding, ?) AS distance FROM {self.table} v "
+                f"CROSS JOIN memory m ON m.n = v.rowid WHERE {self.clause.sql} ORDER BY distance, m.id LIMIT ?",
+                (self.vector, *self.clause.values, self.k),
+            )
+        )
+
+    def _hits(self, rows: Iterable[Any]) -> list[Hit]:
+        return [Hit(memory_id, 1.0 - distance) for memory_id, distance in rows][: self.k]
 
 
-def _without(connection: Connection, column: str, limit: int) -> list[tuple[str, int, str]]:
-    # Where an id occurs in two namespaces, one after the other: the vectors come back by id.
-    first = f"NOT EXISTS (SELECT 1 FROM memory o WHERE o.id = m.id AND o.n < m.n AND o.{column} = 0)"
+def _is_common(condition: Filter) -> bool:
+    """Whether nothing is asked but what is live: hardly any of the nearest is then hidden by the rest of it."""
+    asked = replace(condition, agent=None, suppressed_in=(), ended_sessions=True, sensitive=False)  # what hides few
+    return asked == Filter(now=condition.now)
+
+
+def _without(connection: Connection, column: str, limit: int) -> list[Unembedded]:
     rows = connection.execute(
-        f"SELECT id, version, text FROM memory m WHERE {column} = 0 AND {first} ORDER BY n LIMIT ?", (limit,)
+        "SELECT s.name, m.id, m.version, m.text FROM memory m JOIN namespace s ON s.n = m.namespace "
+        f"WHERE m.{column} = 0 ORDER BY m.n LIMIT ?",
+        (limit,),
     )
-    return [(memory_id, version, text) for memory_id, version, text in rows]
+    return [Unembedded(*row) for row in rows]
 
 
-def _embed(connection: Connection, table: str, column: str, memory_id: str, version: int, vector: Vector) -> int:
+def _embed(connection: Connection, table: str, column: str, row: Unembedded, vector: Vector) -> int:
     """Store a vector where the memory still has that version and none; how many that were."""
-    row: Any = connection.execute(
-        f"SELECT n, namespace, status, version FROM memory WHERE id = ? AND {column} = 0 ORDER BY n LIMIT 1",
-        (memory_id,),
+    found: Any = connection.execute(
+        "SELECT m.n, m.namespace, m.status FROM memory m JOIN namespace s ON s.n = m.namespace "
+        f"WHERE s.name = ? AND m.id = ? AND m.version = ? AND m.{column} = 0",
+        (bindable(row.namespace), bindable(row.memory_id), row.version),
     ).fetchone()
-    if row is None or row[3] != version:
+    if found is None:
         return 0
-    n, namespace, status, _ = row
+    n, namespace, status = found
     vectors.put(connection, table, n, vector, namespace, Status(status))
     connection.execute(f"UPDATE memory SET {column} = 1 WHERE n = ?", (n,))
     return 1

@@ -141,6 +141,6 @@ class Threads:
         """See the port."""
 
         def work(connection: Connection) -> None:
-            writing.write_session(connection, namespaces.ensure(connection, grant.write), session)
+            writing.write_session(connection, namespaces.ensure(connection, grant, [session]), session)
 
         await self._database.write(work)

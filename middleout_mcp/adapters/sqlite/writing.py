@@ -47,8 +47,10 @@ class Applied:
 def apply(connection: Connection, grant: Grant, change: Change, embedder: str | None) -> Applied:
     """Write everything. Raises as `MemoryStore.commit` tells."""
     operation = change.operation
-    _check_namespaces(grant, change)
-    namespace = namespaces.ensure(connection, grant.write)
+    sessions = [] if change.session is None else [change.session]
+    namespace = namespaces.ensure(connection, grant, [*change.memories, *change.episodes, *sessions, operation])
+    if not change.vectors.keys() <= {memory.id for memory in change.memories}:
+        raise InvalidInput("A vector was given for a memory that is not part of the change.")
     if embedder is not None and change.vectors and vectors.space(connection).name is None:
         vectors.adopt(connection, embedder, len(next(iter(change.vectors.values()))) // 4)
     space = vectors.space(connection)
@@ -85,16 +87,6 @@ def undo_is_kept(change: Change) -> bool:
 
 def _union(given: Iterable[str], touched: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*given, *touched]))
-
-
-def _check_namespaces(grant: Grant, change: Change) -> None:
-    records: list[Memory | Episode | Session | Operation] = [*change.memories, *change.episodes, change.operation]
-    if change.session is not None:
-        records.append(change.session)
-    if any(record.namespace != grant.write for record in records):
-        raise InvalidInput(f"Only the namespace {grant.write!r} may be written here.")
-    if not change.vectors.keys() <= {memory.id for memory in change.memories}:
-        raise InvalidInput("A vector was given for a memory that is not part of the change.")
 
 
 def write_memory(
@@ -188,8 +180,8 @@ def _write_parents(connection: Connection, n: int, memory: Memory) -> None:
 def refuse_erased(connection: Connection, namespace: int, memory: Memory) -> None:
     """Raise InvalidInput where a tombstone stands for the id or the caller's own reference."""
     at = connection.execute(
-        "SELECT at FROM tombstone WHERE namespace = ? AND (id = ? OR ref = ?) LIMIT 1",
-        (namespace, memory.id, memory.ref),
+        "SELECT at FROM tombstone WHERE namespace = ? AND (id = ? OR (ref = ? AND holder IN ('', ?))) LIMIT 1",
+        (namespace, memory.id, memory.ref, memory.agent),
     ).get
     if at is not None:
         raise InvalidInput(
