@@ -8,10 +8,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from middleout_mcp.adapters.sqlite import audit, connection, open_store, schema
+from middleout_mcp.adapters.sqlite import audit, ballast, connection, open_store, schema
 from middleout_mcp.errors import Conflict, StoreCorrupt, StoreTooNew, StoreUnavailable
 from middleout_mcp.ports import Store
-from middleout_mcp.records import Filter
+from middleout_mcp.records import Filter, Memory
 from tests.contract.builders import LIVE, NOW, OURS, found, memory, operation, put, turn, vector
 from tests.disks import small_disk
 
@@ -193,6 +193,61 @@ async def test_a_disk_that_fills_up_to_the_last_byte_still_takes_an_erase(tmp_pa
         (home / "filler").unlink()
         assert await store.memories.finish_erasures()
         assert gone.id in (home / "tombstones.log").read_text()
+        await store.control.close()
+
+
+async def fits(store: Store, more: Memory) -> bool:
+    """Whether a memory could be stored; what prevents it must be that the disk is full."""
+    try:
+        await put(store, more)
+    except StoreUnavailable as error:
+        if "full" in str(error):
+            return False
+        raise
+    return True
+
+
+async def test_a_full_disk_takes_memories_again_once_an_erase_made_room_in_the_file(tmp_path: Path) -> None:
+    home = tmp_path / "disk"
+    with small_disk(home, 24):
+        store = await opened(home)
+        many = [memory(f"axolotl {number} " + "of a long tale " * 500) for number in range(200)]
+        await put(store, *many)
+        for part in (many[:100], many[100:]):
+            fill_up(home)
+            with pytest.raises(StoreUnavailable, match="full"):
+                await put(store, memory("y" * 8_000_000))  # which costs the ballast
+            while await fits(store, memory("a tale " * 5_000)):
+                pass
+            fill_up(home)
+            for start in range(0, len(part), 5):
+                gone = [each.id for each in part[start : start + 5]]
+                assert len((await store.memories.erase(OURS, gone, [], operation(kind="erase"))).memory_ids) == 5
+            await put(store, memory("after"))
+        assert not {each.text for each in many} & set(await found(store, LIVE))
+        (home / "filler").unlink()
+        await put(store, memory("room again"))
+        assert (home / "memory.db.ballast").stat().st_size == ballast.SIZE
+        await store.control.close()
+
+
+async def test_an_erasure_that_is_pending_stays_so_on_a_medium_that_may_only_be_read(tmp_path: Path) -> None:
+    home = tmp_path / "disk"
+    with small_disk(home, 24):
+        store = await opened(home)
+        gone = memory("axolotl")
+        await put(store, gone)
+        reader = reading(home / "memory.db")
+        assert not (await store.memories.erase(OURS, [gone.id], [], operation(kind="erase"))).complete
+        await store.control.close()
+        reader.close()
+        await anyio.run_process(["mount", "-o", "remount,ro", str(home)])
+        store = await opened(home)
+        assert not await store.memories.finish_erasures()
+        await store.control.close()
+        await anyio.run_process(["mount", "-o", "remount,rw", str(home)])
+        store = await opened(home)
+        assert await store.memories.finish_erasures()
         await store.control.close()
 
 

@@ -1,12 +1,13 @@
 """Removing text for good: `erase` takes whole records, `redact` takes spans out of them (DESIGN §10)."""
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from middleout_mcp.errors import InvalidInput
+from middleout_mcp.errors import Conflict, InvalidInput, StoreUnavailable
 from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.contract import ForgetOut
 from middleout_mcp.memory.parts import Parts
@@ -14,13 +15,15 @@ from middleout_mcp.records import Caller, Change, Episode, Memory, Operation, St
 from middleout_mcp.safety.screening import screen
 from middleout_mcp.words import episode_line, is_substantive, terms
 
+logger = logging.getLogger(__name__)
+
 _REMOVED = "[redacted]"
 _MARK = re.compile(r"\[redacted(?::\w+)?\]")
 _WITHHELD = "(not kept: it repeated words of what was erased)"
 _GONE = "Erased: the text is in no file of the store any more, and neither this nor a restore brings it back."
 _PENDING = (
-    "Erased: no answer holds it any more. Another process is still reading the file, so its last bytes are overwritten "
-    "as soon as that ends."
+    "Erased: no answer holds it any more. Its last bytes are overwritten as soon as no other process reads the file "
+    "and the disk has room."
 )
 
 
@@ -74,7 +77,10 @@ async def _rewrite_lines(parts: Parts, caller: Caller, episode_ids: Sequence[str
             episode_ids=tuple(episode.id for episode in rewritten),
             undoable=False,
         )
-        await parts.store.memories.commit(caller.grant, Change(operation=again, episodes=tuple(rewritten)))
+        try:
+            await parts.store.memories.commit(caller.grant, Change(operation=again, episodes=tuple(rewritten)))
+        except (Conflict, StoreUnavailable) as error:  # the erasure stands; the episodes stay without a line
+            logger.warning("The lines of %d episodes could not be written anew (%s)", len(rewritten), error.code)
 
 
 @dataclass(slots=True)

@@ -199,7 +199,7 @@ async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
             "dimension": embedding.dimension,
             "loaded": bool(parts.embedder and parts.embedder.loaded),
         },
-        "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version") if key in health},
+        "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version", "lost") if health.get(key)},
         "operations": [operation_details(operation) for operation in operations],
     }
     return OpenOut(id="stats", type="stats", details=details)

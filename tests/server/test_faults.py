@@ -6,12 +6,13 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from middleout_mcp.app import App, open_app
 from middleout_mcp.settings import Settings
 from tests.disks import small_disk
 from tests.fakes import FakeClock, FakeEmbedder
-from tests.server.connect import ask, connected, new_app, refusal
+from tests.server.connect import ask, child, connected, new_app, refusal
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +47,58 @@ async def test_a_corrupt_file_is_told_and_works_again_once_it_is_replaced(tmp_pa
         file.unlink()
         await ask(client, "remember", memories=["A new beginning."])
         assert (await ask(client, "recall", query="new beginning"))["items"]
+
+
+async def test_damage_in_the_middle_of_the_file_is_told_by_every_tool_in_the_same_sentence(tmp_path: Path) -> None:
+    async with connected(new_app(tmp_path), "auto") as client:
+        result = await ask(client, "remember", memories=[f"Lake number {n}, {'deep ' * 99}" for n in range(60)])
+    file = tmp_path / "memory.db"
+    content = bytearray(file.read_bytes())
+    for table in ("memory", "full_text_data", "vector_1_vector_chunks00", "operation"):
+        with sqlite3.connect(file) as reader:
+            (page,) = reader.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        reader.close()
+        content[(page - 1) * 4096 : page * 4096] = b"\xee" * 4096
+    file.write_bytes(content)
+    calls = (
+        ("recall", {"query": "lake number"}),
+        ("recall", {}),
+        ("remember", {"memories": ["New."]}),
+        ("forget", {"ids": [result["results"][0]["id"]]}),
+        ("forget", {"query": "lake number"}),
+        ("open_episode", {"id": "stats"}),
+        ("open_episode", {"id": result["results"][0]["id"]}),
+        ("compress", {}),
+    )
+    async with connected(new_app(tmp_path), "auto") as client:
+        assert len((await client.list_tools()).tools) == 5
+        told = {await refusal(client, tool, **arguments) for tool, arguments in calls}
+        with pytest.raises(MCPError) as raised:
+            await client.read_resource("memory://stats")
+        assert told == {str(raised.value)}
+    assert "damaged" in told.pop()
+
+
+def test_operations_that_were_lost_are_told_on_stderr_once_and_in_the_stats(tmp_path: Path) -> None:
+    with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
+        server.shake_hands()
+        for number in range(3):
+            server.call("remember", memories=[f"Lake {number}"])
+        server.process.kill()
+        server.process.wait()
+    (tmp_path / "memory.db-wal").write_bytes((tmp_path / "memory.db-wal").read_bytes()[:-100])
+    logs = b""
+    for _ in range(2):
+        with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
+            server.shake_hands()
+            stats = server.call("open_episode", id="stats")["structuredContent"]["details"]
+            code, _, log = server.leave()
+            assert code == 0
+            logs += log
+        assert stats["memories"]["live"] == 2
+        (sentence,) = stats["file"]["lost"]
+        assert "Operation 3 is missing" in sentence
+    assert logs.decode().count(sentence) == 1
 
 
 async def test_a_file_that_may_only_be_read_answers_and_refuses_to_store(tmp_path: Path) -> None:

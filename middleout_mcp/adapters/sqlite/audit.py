@@ -3,7 +3,8 @@
 Each operation's hash covers the hash before it, its own unchanging columns, and an HMAC of the content of every memory
 version it wrote. The HMAC's key is random per memory and goes with it when it is erased: the chain then still verifies
 over the stored HMACs, while nobody can test a guess of the text against them. The head, written beside the file after
-every commit, shows when commits were lost that the file itself knows nothing of, as after a damaged journal.
+every commit, shows when commits were lost that the file itself knows nothing of, as after a damaged journal. At opening
+such a head is put aside, so that the next commit does not write over the only trace of what is missing.
 """
 
 import hashlib
@@ -13,7 +14,9 @@ import logging
 import os
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from middleout_mcp.records import Memory, Operation
 logger = logging.getLogger(__name__)
 
 HEAD_NAME = "audit.head"
+LOST_NAME = f"{HEAD_NAME}.lost-"
 _COLUMNS = ("namespace", *OPERATION.columns, "content", "hash")
 
 
@@ -87,6 +91,8 @@ def write_head(folder: Path, head: Head) -> None:
         os.replace(draft, target)
     except OSError as error:
         logger.warning("The audit head could not be written: %s", error.strerror)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
 
 
 def read_head(folder: Path) -> Head | None:
@@ -101,13 +107,80 @@ def read_head(folder: Path) -> Head | None:
         return None
 
 
-def head_state(connection: Connection, folder: Path) -> str:
-    """`ok`, `none` (no head file), or `lost`: the head names an operation that the file does not have."""
+def last(connection: Connection) -> Head | None:
+    """The newest operation that the file has."""
+    row: Any = connection.execute("SELECT seq, id, hash FROM operation ORDER BY seq DESC LIMIT 1").fetchone()
+    return None if row is None else Head(*row)
+
+
+def missing(connection: Connection, folder: Path) -> Head | None:
+    """The head beside the file, where it names an operation that the file does not have. The head is read first:
+    another process writes it after its commit.
+    """
     head = read_head(folder)
     if head is None:
-        return "none"
+        return None
     found = connection.execute("SELECT hash FROM operation WHERE seq = ? AND id = ?", (head.seq, head.id)).get
-    return "ok" if found == head.hash else "lost"
+    return None if found == head.hash else head
+
+
+def put_lost_head_aside(connection: Connection, folder: Path) -> str | None:
+    """Where operations are missing: keep the head that tells of them under another name, start anew from what the file
+    has, and return a sentence about it.
+    """
+    lost = _lost_now(connection, folder)
+    if lost is None:
+        return None
+    kept = f"{LOST_NAME}{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    try:
+        os.replace(folder / HEAD_NAME, folder / kept)
+        with open(folder / kept, "a", encoding="ascii") as stream:
+            stream.write(f"{lost.held}\n")
+    except FileNotFoundError:  # another process that opens the file was faster
+        return lost.sentence()
+    except OSError as error:
+        logger.warning("The audit head could not be put aside: %s", error.strerror)
+        return lost.sentence()
+    if (head := last(connection)) is not None:
+        write_head(folder, head)
+    return replace(lost, name=kept).sentence()
+
+
+def losses(connection: Connection, folder: Path) -> list[str]:
+    """A sentence for each head that tells of operations which the file does not have, until its file is removed."""
+    found = [_lost_now(connection, folder), *map(_lost_before, sorted(folder.glob(f"{LOST_NAME}*")))]
+    return [lost.sentence() for lost in found if lost is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """That the file ended at operation `held` when the head called `name` had `named` as the last one."""
+
+    named: int
+    held: int
+    name: str
+
+    def sentence(self) -> str:
+        first, named = min(self.held + 1, self.named), self.named
+        which = f"Operation {named} is" if first == named else f"Operations {first} to {named} are"
+        return (
+            f"{which} missing in the memory file: its journal was lost or damaged, or an older copy took its place. "
+            f"{self.name} beside it is the proof; remove that when you have seen this."
+        )
+
+
+def _lost_now(connection: Connection, folder: Path) -> _Lost | None:
+    head = missing(connection, folder)
+    held = last(connection)
+    return None if head is None else _Lost(head.seq, held.seq if held else 0, HEAD_NAME)
+
+
+def _lost_before(kept: Path) -> _Lost | None:
+    try:
+        named, _, _, held = kept.read_text(encoding="ascii").split()
+        return _Lost(int(named), int(held), kept.name)
+    except (OSError, ValueError):
+        return _Lost(0, 0, kept.name)
 
 
 def first_fault(connection: Connection, folder: Path) -> str | None:
@@ -123,7 +196,7 @@ def first_fault(connection: Connection, folder: Path) -> str | None:
             if _content_changed(connection, row["seq"], n, version, sealed):
                 return f"The content that operation {row['id']} wrote was changed."
         previous = row["hash"]
-    if head_state(connection, folder) == "lost":
+    if missing(connection, folder) is not None:
         return "Operations are missing at the end: the head beside the file names one that the file does not have."
     return None
 

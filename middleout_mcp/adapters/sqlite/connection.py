@@ -6,8 +6,11 @@ read was cancelled: its task lets go of the limiter at once, while the thread ru
 write is one function run in one thread from BEGIN IMMEDIATE to COMMIT; no cancellation can stop between the two.
 """
 
+import errno
 import importlib.util
+import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ import anyio.to_thread
 import apsw
 
 from middleout_mcp.adapters.sqlite.ballast import Ballast
+from middleout_mcp.adapters.sqlite.rows import Unreadable
 from middleout_mcp.errors import Conflict, InvalidInput, MiddleoutError, StoreCorrupt, StoreUnavailable
 
 Connection: TypeAlias = apsw.Connection
@@ -29,10 +33,16 @@ T = TypeVar("T")
 BUSY_MS = 5_000
 _CHECKPOINT_MS = 250
 _JOURNAL_PAGES = 500  # 2 MiB: on a full disk the ballast must be enough to move the journal into the file
+_ROOM_A_PAGE = 8192  # a page of the journal, and the same page moved into the file
 _JOURNAL_LIMIT = 4 * 1024 * 1024
 READERS = 2
 _FULL_IO = {apsw.SQLITE_IOERR_WRITE, apsw.SQLITE_IOERR_SHMSIZE, apsw.SQLITE_IOERR_TRUNCATE}
 _TAKEN = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw.SQLITE_CONSTRAINT_ROWID}
+_DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeError, json.JSONDecodeError, Unreadable)
+# SQLite's JSON functions and sqlite-vec give a plain error for what they cannot read.
+_DAMAGED_PLAIN = re.compile(r"\bchunks?\b|\bblob\b|sqlite-vec error|malformed JSON")
+_FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 _SYNCHRONOUS = {"normal": 1, "full": 2}
 
 
@@ -71,6 +81,7 @@ class Database:
         self._writer = _Line(writer) if writer else None
         self._readers = [_Line(reader) for reader in readers]
         self._ballast = ballast
+        self._journal_pages = _JOURNAL_PAGES
         self._closing = anyio.CapacityLimiter(1)
         self._closed = False
 
@@ -129,21 +140,32 @@ class Database:
         with line.lock, explained(self.file):
             if self._closed:
                 raise StoreUnavailable("The store was closed; start the server again.")
-            if not reserve and not self._ballast.ready():
-                raise StoreUnavailable(_full(self.file))
+            if not reserve:
+                self._keep_ballast(line)
             try:
                 result = _commit(line.connection, work)
             except (apsw.FullError, apsw.IOError) as error:
                 if not _is_full(error):
                     raise
                 self._ballast.free()
-                _truncate(line.connection)
+                _make_room(line.connection)
                 if not reserve:
+                    self._ballast.ready(_spare(line.connection))  # before anyone else takes the room
                     raise
                 result = _commit(line.connection, work)
             if after is not None:
                 after(result)
             return result
+
+    def _keep_ballast(self, line: _Line) -> None:
+        """See that an erase would find room: raises where there is none, and keeps the journal as small as needed."""
+        if self._ballast.whole and self._journal_pages == _JOURNAL_PAGES:
+            return
+        if not (size := self._ballast.ready(_spare(line.connection))):
+            raise StoreUnavailable(_full(self.file))
+        if (pages := min(_JOURNAL_PAGES, size // _ROOM_A_PAGE)) != self._journal_pages:
+            line.connection.wal_autocheckpoint(pages)
+            self._journal_pages = pages
 
     def _checkpoint(self, line: _Line) -> bool:
         with line.lock, explained(self.file):
@@ -247,34 +269,43 @@ def _vec0() -> str:
 
 @contextmanager
 def explained(file: Path) -> Iterator[None]:
-    """Turn errors of SQLite into ours: one sentence with the mend."""
+    """Turn what goes wrong with the file into an error of ours: one sentence with the mend."""
     try:
         yield
-    except apsw.Error as error:
-        ours = _explanation(error, file)
+    except UnicodeEncodeError:
+        raise InvalidInput("A text holds half of a surrogate pair, which is no character; remove it.") from None
+    except (apsw.Error, OSError, UnicodeDecodeError, json.JSONDecodeError, Unreadable) as error:
+        ours = _of_system(error, file) if isinstance(error, OSError) else _explanation(error, file)
         if ours is None:
             raise
         raise ours from error
-    except UnicodeEncodeError:
-        raise InvalidInput("A text holds half of a surrogate pair, which is no character; remove it.") from None
 
 
-def _explanation(error: apsw.Error, file: Path) -> MiddleoutError | None:
+def _of_system(error: OSError, file: Path) -> MiddleoutError:
+    """For the files beside the database: the ballast, the tombstones, the head of the log."""
+    if error.errno in _FULL_DISK:
+        return StoreUnavailable(_full(file))
+    if error.errno in _FORBIDDEN:
+        return StoreUnavailable(_forbidden(file))
+    return StoreUnavailable(_unreadable(file))
+
+
+def _explanation(error: Exception, file: Path) -> MiddleoutError | None:
+    if isinstance(error, _DAMAGED) or (isinstance(error, apsw.SQLError) and _DAMAGED_PLAIN.search(str(error))):
+        return StoreCorrupt(f"{file} is damaged, or no memory file; put a backup in its place or move it away.")
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"Another process has been writing to {file} for {BUSY_MS // 1000} s; try again.")
         case apsw.ConstraintError() if getattr(error, "extendedresult", None) in _TAKEN:
             return Conflict("Another writer stored the same record first; read it again and retry.")
-        case apsw.CorruptError() | apsw.NotADBError():
-            return StoreCorrupt(f"{file} is damaged, or no memory file; put a backup in its place or move it away.")
         case apsw.ReadOnlyError():
             return StoreUnavailable(f"{file} is read-only; make it and its folder writable to store anything.")
         case apsw.FullError() | apsw.IOError() if _is_full(error):
             return StoreUnavailable(_full(file))
         case apsw.IOError():
-            return StoreUnavailable(f"{file} could not be read or written (input/output error); check the disk.")
+            return StoreUnavailable(_unreadable(file))
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            return StoreUnavailable(f"{file} cannot be opened; check that it and its folder may be read and written.")
+            return StoreUnavailable(_forbidden(file))
         case apsw.InterruptError():
             return StoreUnavailable("The store was closed during the call; start the server again.")
         case apsw.TooBigError():
@@ -284,6 +315,14 @@ def _explanation(error: apsw.Error, file: Path) -> MiddleoutError | None:
 
 def _full(file: Path) -> str:
     return f"The disk of {file} is full, or the file may not grow; free some space and try again. Nothing was changed."
+
+
+def _forbidden(file: Path) -> str:
+    return f"{file} cannot be opened; check that it and its folder may be read and written."
+
+
+def _unreadable(file: Path) -> str:
+    return f"{file} could not be read or written (input/output error); check the disk."
 
 
 def _is_full(error: apsw.Error) -> bool:
@@ -305,6 +344,21 @@ def _transaction(connection: Connection, begin: str) -> Iterator[None]:
     finally:
         if connection.in_transaction:  # not committed: an error, or a read
             connection.execute("ROLLBACK")
+
+
+def _spare(connection: Connection) -> int:
+    """Bytes of the pages in the file that hold nothing."""
+    pages, size = (int(connection.pragma(name)) for name in ("freelist_count", "page_size"))
+    return pages * size
+
+
+def _make_room(connection: Connection) -> None:
+    """Empty the journal if that works; on a disk still full the next write may fit all the same."""
+    try:
+        _truncate(connection)
+    except (apsw.FullError, apsw.IOError) as error:
+        if not _is_full(error):
+            raise
 
 
 def _truncate(connection: Connection) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from middleout_mcp.adapters.sqlite import namespaces
+from middleout_mcp.adapters.sqlite import audit, namespaces
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import readable, within
 from middleout_mcp.adapters.sqlite.rows import RUN, bindable, upsert
@@ -50,6 +50,7 @@ class Control:
                 "sqlite_version": connection.execute("SELECT sqlite_version()").get,
                 "pages": connection.pragma("page_count"),
                 "pages_free": connection.pragma("freelist_count"),
+                "lost": audit.losses(connection, file.parent),
             }
 
         def size() -> int:

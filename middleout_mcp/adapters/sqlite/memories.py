@@ -1,5 +1,6 @@
 """The memories role: committing changes, and look-ups by id, reference, text and condition."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,8 +9,11 @@ from middleout_mcp.adapters.sqlite.condition import where
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import chunks, readable, within, written
 from middleout_mcp.adapters.sqlite.rows import MEMORY, bindable
+from middleout_mcp.errors import StoreUnavailable
 from middleout_mcp.records import Change, Episode, Erasure, Filter, Grant, Memory, Operation, Status, Turn
 from middleout_mcp.words import fold
+
+logger = logging.getLogger(__name__)
 
 _SELECT = f"SELECT m.namespace, {MEMORY.select('m')} FROM memory m"
 _ORDERS = {
@@ -149,7 +153,7 @@ class Memories:
         done = await self._write(
             lambda connection: erasing.rewrite(connection, grant, memories, turns, episodes, operation), reserve=True
         )
-        await self.finish_erasures()
+        await self._finished()
         return done
 
     async def erase(
@@ -168,13 +172,23 @@ class Memories:
             operation=done.applied.operation,
             memory_ids=done.memory_ids,
             dropped_summaries=done.dropped,
-            complete=await self.finish_erasures(),
+            complete=await self._finished(),
         )
+
+    async def _finished(self) -> bool:
+        """`finish_erasures` after a removal that stands: what hinders it (a full disk, damage) makes it pending."""
+        try:
+            return await self.finish_erasures()
+        except StoreUnavailable as error:
+            logger.warning("Erased; the last bytes are still to be overwritten: %s", error)
+            return False
 
     async def finish_erasures(self) -> bool:
         """See the port."""
-        if self._database.read_only or not await self._database.read(erasing.is_pending):
+        if not await self._database.read(erasing.is_pending):
             return True
+        if self._database.read_only:
+            return False
         folder = self._database.file.parent
         await self._database.write(lambda connection: erasing.log_tombstones(connection, folder), reserve=True)
         if not await self._database.truncate_journal():

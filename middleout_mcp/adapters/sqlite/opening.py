@@ -1,12 +1,13 @@
 """Opening the file: making it, refusing what it cannot be, migrating it, and bundling the five roles."""
 
+import logging
 import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio.to_thread
 
-from middleout_mcp.adapters.sqlite import schema, vectors
+from middleout_mcp.adapters.sqlite import audit, schema, vectors
 from middleout_mcp.adapters.sqlite.ballast import Ballast
 from middleout_mcp.adapters.sqlite.connection import (
     READERS,
@@ -24,6 +25,8 @@ from middleout_mcp.adapters.sqlite.search import Search
 from middleout_mcp.adapters.sqlite.threads import Threads
 from middleout_mcp.errors import StoreCorrupt, StoreUnavailable
 from middleout_mcp.ports import Store
+
+logger = logging.getLogger(__name__)
 
 
 async def open_store(
@@ -58,6 +61,7 @@ def _open(file: Path, synchronous: str) -> Database:
         writer = connect(file, writing=True, synchronous=synchronous)
         opened.callback(writer.close)
         schema.migrate(writer, file)
+        _tell_of_losses(writer, file)
         readers = _readers(file)
         opened.pop_all()  # all went well: nothing is closed here
     return Database(file, writer, readers, ballast)
@@ -73,6 +77,16 @@ def _readers(file: Path, *, complete: bool = False) -> list[Connection]:
             _check_complete(readers[0], file)
         opened.pop_all()
     return readers
+
+
+def _tell_of_losses(writer: Connection, file: Path) -> None:
+    try:
+        with explained(file):
+            lost = audit.put_lost_head_aside(writer, file.parent)
+    except StoreCorrupt as error:  # what can still be read is worth opening for
+        lost = str(error)
+    if lost is not None:
+        logger.warning("%s", lost)
 
 
 def _check_complete(reader: Connection, file: Path) -> None:
@@ -106,13 +120,13 @@ def _check(reader: Connection, file: Path) -> None:
 
 def _prepared(file: Path) -> bool:
     """Make the folder and the file, for this user alone. False where the file is there but cannot be written."""
-    if file.is_dir():
-        raise StoreUnavailable(f"{file} is a folder; set MIDDLEOUT_HOME to a folder without one of that name.")
     try:
+        if file.is_dir():
+            raise StoreUnavailable(f"{file} is a folder; set MIDDLEOUT_HOME to a folder without one of that name.")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
-        if file.is_file() and os.access(file, os.R_OK):
+        if os.access(file, os.R_OK):
             return False
         raise StoreUnavailable(
             f"{file} cannot be made or read ({error.strerror}); set MIDDLEOUT_HOME to a folder that can be written."

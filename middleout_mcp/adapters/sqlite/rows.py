@@ -51,6 +51,10 @@ def from_list(value: str) -> tuple[Any, ...]:
     return tuple(json.loads(value))
 
 
+class Unreadable(Exception):
+    """A row holds what no record can be made of, as after damage to the file."""
+
+
 class Codec(Generic[R]):
     """How one record lies in its table. `outside` is the field that the row replaces by a number.
 
@@ -112,11 +116,13 @@ class Codec(Generic[R]):
         return self._built({name: values[name] for name in self.columns if name in values}, outside)
 
     def _built(self, values: dict[str, Any], outside: str) -> R:
-        for name, decoder in self._decoders.items():
-            if values.get(name) is not None:
-                values[name] = decoder(values[name])
-        values[self._outside] = outside
-        return self._record(**values)
+        try:
+            for name, decoder in self._decoders.items():
+                if values.get(name) is not None:
+                    values[name] = decoder(values[name])
+            return self._record(**values, **{self._outside: outside})
+        except (ValueError, TypeError, OverflowError) as error:
+            raise Unreadable(self._record.__name__) from error
 
 
 MEMORY = Codec(
