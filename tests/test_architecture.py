@@ -312,7 +312,8 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 def test_no_file_is_longer_than_400_lines() -> None:
-    lengths = {path: path.read_text(encoding="utf-8").count("\n") for _, path in sources(PACKAGE)}
+    every = [path for folder in (PACKAGE, "tests") for _, path in sources(folder)]
+    lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in every}
     assert {str(path.relative_to(ROOT)): length for path, length in lengths.items() if length > 400} == {}
 
 

@@ -164,7 +164,8 @@ def test_names_are_capitals_that_do_not_only_begin_a_sentence(text: str, expecte
 
 
 @given(texts)
-def test_names_stand_in_the_text_once_each(text: str) -> None:
+def test_names_stand_in_the_text_once_each_and_no_text_breaks_the_reading_of_numbers(text: str) -> None:
+    assert all(isinstance(number, str) for number in numbers(text))
     found = names(text)
     assert len(set(found)) == len(found)
     assert all(name in text for name in found)
