@@ -114,7 +114,8 @@ class _Erasing:
                 (self.namespace, bindable(memory_id)),
             ).fetchone()
             if row is not None:
-                rows.append(_Row(*row[:5], from_list(row[5]), row[6]))
+                n, found, ref, holder, thread, turns, session = row
+                rows.append(_Row(n, found, ref, holder, thread, from_list(turns), session))
         return rows
 
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
