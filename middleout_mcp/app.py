@@ -219,9 +219,8 @@ async def _end_sessions(parts: "Parts") -> None:
     """The process ends, and with it the sessions that stored something."""
     for sitting in parts.sittings.all():
         if sitting.saved_at is not None and sitting.session.ended_at is None:
-            caller = Caller(Grant.only(sitting.session.namespace), sitting.session.agent, sitting.session.key)
-            session = parts.sittings.end(caller, parts.clock.now())
-            await parts.store.threads.save_session(caller.grant, session)
+            session = parts.sittings.end(sitting, parts.clock.now())
+            await parts.store.threads.save_session(Grant.only(session.namespace), session)
 
 
 def _imported() -> list[ModuleType]:

@@ -149,13 +149,28 @@ def session_end(session: Session) -> datetime:
     return last if session.turns >= MOST_TURNS else min(last + IDLE, session.started_at + LONGEST_SESSION)
 
 
-def session_over(session: Session, now: datetime) -> bool:
-    """Whether the next call starts a new session. Also true where the clock was set back by 30 min or more since its
-    last call: else a session begun under a clock far ahead would never end.
+class SessionLimits(NamedTuple):
+    """What holds for a session that runs at a moment and was not ended: every bound is exclusive."""
+
+    started_after: datetime
+    last_after: datetime
+    last_before: datetime
+    turns_below: int
+
+
+def session_limits(now: datetime) -> SessionLimits:
+    """The one rule for whether a session runs at `now`, for records here and for rows in a store.
+
+    Its last call may lie ahead of `now` by less than 30 min: a session begun under a clock far ahead would never end.
     """
-    if session.ended_at is not None:
-        return True
-    return now >= session_end(session) or session.last_at - now >= IDLE
+    return SessionLimits(now - LONGEST_SESSION, now - IDLE, now + IDLE, MOST_TURNS)
+
+
+def session_over(session: Session, now: datetime) -> bool:
+    """Whether the next call starts a new session."""
+    limits = session_limits(now)
+    runs = session.started_at > limits.started_after and session.turns < limits.turns_below
+    return session.ended_at is not None or not (runs and limits.last_after < session.last_at < limits.last_before)
 
 
 def _unreadable(what: str) -> InvalidInput:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -10,7 +10,7 @@ from middleout_mcp.errors import EmbedderUnavailable
 from middleout_mcp.memory.later import Later
 from middleout_mcp.memory.sittings import Sitting, Sittings
 from middleout_mcp.ports import Clock, Embedder, FindSecrets, Store
-from middleout_mcp.records import Caller, Vector
+from middleout_mcp.records import Caller, Grant, Vector
 from middleout_mcp.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -38,17 +38,26 @@ class Parts:
         return ZoneInfo(self.settings.timezone)
 
     def sit(self, caller: Caller, now: datetime) -> Sitting:
-        """The caller's sitting; what the store knows of its last call is at most a minute old."""
+        """The caller's sitting. What the store knows of its last call is at most a minute old, and up to date where a
+        memory expires with the session: that one must not lapse early.
+        """
         sitting = self.sittings.of(caller, now)
-        if sitting.saved_at is not None and now - sitting.saved_at >= _SAVE_SESSION_EVERY:
-            session = replace(sitting.session)
+        if self.sittings.ended:
+            self.later.put(self.save_ended)
+        if sitting.saved_at is not None and (sitting.binds or now - sitting.saved_at >= _SAVE_SESSION_EVERY):
             sitting.saved_at = now
 
-            async def save() -> None:
-                await self.store.threads.save_session(caller.grant, session)
+            async def save() -> None:  # as it is then: it may have ended meanwhile
+                await self.store.threads.save_session(caller.grant, sitting.session)
 
             self.later.put(save)
         return sitting
+
+    async def save_ended(self) -> None:
+        """Tell the store which sessions another took the place of, so that nothing bound to them comes back."""
+        for session in list(self.sittings.ended.values()):
+            await self.store.threads.save_session(Grant.only(session.namespace), session)
+            self.sittings.ended.pop(session.id, None)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector] | None:
         """Vectors of the texts, or None where no embedder is set or it cannot be loaded (logged once a cause)."""

@@ -28,6 +28,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
     intake = await read(parts, request, now)
     session_name = name(parts, request.session, "session") if request.session not in (None, "end") else None
     sitting = parts.sittings.of(caller, now, session_name)
+    await parts.save_ended()
     vectors: dict[str, Vector] = {}
     for attempt in range(_ATTEMPTS):
         plan = await make_plan(parts, caller, sitting, intake, request, now)
@@ -84,10 +85,11 @@ async def _after(parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, *, 
     turns = sitting.session.turns + len(plan.stretch.fresh)
     sitting.session = replace(sitting.session, turns=turns)
     sitting.saved_at = plan.now
+    sitting.binds |= any(memory.expires_session == sitting.session.id for memory in plan.changes.states())
     sitting.thread = plan.stretch.thread or sitting.thread
     sitting.saw([result.id for result in plan.results if result.id])
     if end:
-        await parts.store.threads.save_session(caller.grant, parts.sittings.end(caller, plan.now))
+        await parts.store.threads.save_session(caller.grant, parts.sittings.end(sitting, plan.now))
     if parts.embedder is not None and plan.changes.reworded():  # what an earlier call left pending goes along
         parts.later.put(lambda: backfill(parts))
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from middleout_mcp.records import Caller, Operation, Session, new_id
-from middleout_mcp.times import STEP, session_over
+from middleout_mcp.times import STEP, session_end, session_over
 
 _PAGES_KEPT = 8
 _RECENT_KEPT = 20
@@ -29,6 +29,8 @@ class Sitting:
 
     session: Session
     saved_at: datetime | None = None
+    binds: bool = False
+    """Whether a memory expires with this session: then the store must know every call of it."""
     thread: str | None = None
     """The thread that this connection wrote last."""
     recent: list[str] = field(default_factory=list)
@@ -82,12 +84,16 @@ class Sittings:
 
     def __init__(self) -> None:
         self._sittings: OrderedDict[tuple[str, str, str], Sitting] = OrderedDict()
+        self.ended: dict[str, Session] = {}
+        """Stored sessions that another took the place of, by id, until the store knows that they ended."""
 
     def of(self, caller: Caller, now: datetime, name: str | None = None) -> Sitting:
         """The caller's sitting at `now`; a new one after the old one ended, or under a new name."""
         place = (caller.grant.write, caller.agent, caller.key)
         sitting = self._sittings.get(place)
         if sitting is None or session_over(sitting.session, now) or _renamed(sitting.session, name):
+            if sitting is not None and sitting.saved_at is not None and sitting.session.ended_at is None:
+                self.ended[sitting.session.id] = self.end(sitting, now)
             sitting = Sitting(_new_session(caller, now, name), thread=sitting.thread if sitting else None)
             self._sittings[place] = sitting
             while len(self._sittings) > _SITTINGS_KEPT:
@@ -98,10 +104,9 @@ class Sittings:
         )
         return sitting
 
-    def end(self, caller: Caller, now: datetime) -> Session:
-        """End the caller's session; the next call begins another. Returns the ended session."""
-        sitting = self.of(caller, now)
-        sitting.session = replace(sitting.session, ended_at=now)
+    def end(self, sitting: Sitting, now: datetime) -> Session:
+        """End the session of a sitting; the next call begins another. Returns the ended session."""
+        sitting.session = _ended(sitting.session, now)
         return sitting.session
 
     def all(self) -> list[Sitting]:
@@ -111,6 +116,11 @@ class Sittings:
 
 def _renamed(session: Session, name: str | None) -> bool:
     return name is not None and session.name is not None and session.name != name
+
+
+def _ended(session: Session, now: datetime) -> Session:
+    """The session as it ended: now, or when it had been over already."""
+    return replace(session, ended_at=max(session.started_at, min(now, session_end(session))))
 
 
 def _new_session(caller: Caller, now: datetime, name: str | None) -> Session:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from middleout_mcp.errors import Conflict, InvalidInput
 from middleout_mcp.ports import Store
 from middleout_mcp.records import Change, Grant, Kind, Privacy, Source, Status, TaskState, Trust, Use
+from middleout_mcp.records import Change, Grant, Kind, Privacy, Source, Status, Trust, Use
+from middleout_mcp.times import session_over
 from tests.contract.builders import (
     LIVE,
     NOW,
@@ -307,8 +310,8 @@ async def test_equal_ranks_are_ordered_by_id_and_those_without_due_come_last(sto
 @pytest.mark.parametrize(
     ("fields", "end"),
     [
-        ({"ended_at": later(minutes=5)}, later(minutes=5)),
         ({}, later(minutes=30)),
+        ({"last_at": later(minutes=20)}, later(minutes=50)),
         ({"last_at": later(hours=7, minutes=45)}, later(hours=8)),
     ],
 )
@@ -323,6 +326,18 @@ async def test_a_session_is_over_at_its_millisecond_and_not_before(
     assert sorted(await found(store, replace(LIVE, now=end, ended_sessions=False))) == ["bound", "free"]
     await store.threads.save_session(OURS, replace(running, ended_at=None, turns=200))
     assert await found(store, LIVE) == ["free"]
+
+
+async def test_store_and_record_agree_on_when_a_session_is_over_also_under_a_clock_set_back(store: Store) -> None:
+    edges = (timedelta(minutes=30), timedelta(hours=8), timedelta(hours=9))
+    shifts = sorted({sign * edge + nudge for sign in (-1, 1) for edge in (MS, *edges) for nudge in (-MS, 0 * MS, MS)})
+    for last, turns, ended in product((0 * MS, *edges), (0, 199, 200), (False, True)):
+        placed = NOW + last
+        one = session(last_at=placed, turns=turns, ended_at=placed if ended else None)
+        await put(store, memory(one.id, expires_session=one.id), session=one)
+        for shift in shifts:
+            surfaces = one.id in await found(store, replace(LIVE, now=placed + shift))
+            assert surfaces is not session_over(one, placed + shift), (last, turns, ended, shift)
 
 
 async def test_a_session_of_another_namespace_keeps_nothing_alive(store: Store) -> None:

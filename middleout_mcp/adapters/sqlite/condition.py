@@ -11,9 +11,7 @@ from typing import Any, TypeAlias
 from middleout_mcp.adapters.sqlite.namespaces import within
 from middleout_mcp.adapters.sqlite.rows import bindable, marks, to_ms
 from middleout_mcp.records import Filter, Status
-
-# A session ends 30 min after its last call, after 8 h, or after 200 turns (DESIGN §2).
-_IDLE_MS, _LONGEST_MS, _MOST_TURNS = 30 * 60_000, 8 * 3_600_000, 200
+from middleout_mcp.times import session_limits
 
 _Part: TypeAlias = tuple[str, tuple[Any, ...]]
 
@@ -67,12 +65,13 @@ def _lapsed(condition: Filter) -> _Part:
     sql, values = "m.expires_at IS NOT NULL AND m.expires_at <= ?", (now,)
     if not condition.ended_sessions:
         return sql, values
-    session = (
-        "SELECT 1 FROM session s WHERE s.namespace = m.namespace AND s.id = m.expires_session"
-        " AND (s.ended_at IS NULL OR s.ended_at > ?)"
-        f" AND s.last_at > ? - {_IDLE_MS} AND s.started_at > ? - {_LONGEST_MS} AND s.turns < {_MOST_TURNS}"
+    limits = session_limits(condition.now)
+    running = (
+        "SELECT 1 FROM session s WHERE s.namespace = m.namespace AND s.id = m.expires_session AND s.ended_at IS NULL"
+        " AND s.started_at > ? AND s.last_at > ? AND s.last_at < ? AND s.turns < ?"
     )
-    return f"({sql}) OR (m.expires_session IS NOT NULL AND NOT EXISTS ({session}))", (now, now, now, now)
+    bounds = (to_ms(limits.started_after), to_ms(limits.last_after), to_ms(limits.last_before), limits.turns_below)
+    return f"({sql}) OR (m.expires_session IS NOT NULL AND NOT EXISTS ({running}))", (*values, *bounds)
 
 
 def _timed(condition: Filter) -> Iterator[_Part]:
