@@ -1,14 +1,15 @@
-"""Start, memory and exit beside an empty server on the same SDK, interleaved; then calls while a model loads.
+"""Start, memory and exit beside an empty server on the same SDK, interleaved; calls while a model loads; exits.
 
-    python -m tests.benchmarks.start [--rounds 15]
+    python -m tests.benchmarks.start [--rounds 15] [--exits 5]
 
 Prints medians, and ratios to the empty server. Aims: answer and memory ≤ 1.25 ×, CPU named; a trivial call while the
-embedder loads p95 < 20 ms; ≤ 300 MiB with the embedder loaded; exit < 500 ms.
+embedder loads p95 < 20 ms; ≤ 300 MiB with the embedder loaded; exit < 500 ms whatever ends it.
 """
 
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -92,11 +93,14 @@ class Server:
         times = self.watched.cpu_times()
         return float(times.user + times.system)
 
-    def leave(self) -> float:
-        """Close the input; milliseconds until the process is gone."""
+    def leave(self, how: str = "closed stdin") -> float:
+        """Close the input, or send the signal of that name; milliseconds until the process is gone."""
         assert self.process.stdin is not None
         began = time.perf_counter()
-        self.process.stdin.close()
+        if how == "closed stdin":
+            self.process.stdin.close()
+        else:
+            self.process.send_signal(signal.Signals[how])
         self.process.wait(30)
         return (time.perf_counter() - began) * 1000
 
@@ -169,11 +173,51 @@ def while_loading() -> dict[str, float]:
         }
 
 
+def be_idle(server: Server) -> None:
+    """Nothing is going on, and the file is open."""
+    server.call("open_episode", id="stats")
+
+
+def load_the_model(server: Server) -> None:
+    """The first call that needs the model is under way, and so is its loading."""
+    be_idle(server)
+    server.send("tools/call", {"name": "recall", "arguments": {"query": "tea"}})
+    server.ask("ping")
+    time.sleep(0.1)
+
+
+def write_much(server: Server) -> None:
+    """The model is loaded, and a call embeds and writes 500 memories."""
+    server.call("remember", memories=["A first memory."])
+    memories = [f"Tin {number} holds tea number {number}." for number in range(500)]
+    server.send("tools/call", {"name": "remember", "arguments": {"memories": memories}})
+    server.ask("ping")
+    time.sleep(0.1)
+
+
+WAYS = ("closed stdin", "SIGTERM", "SIGINT")
+STATES = {"idle": be_idle, "model loads": load_the_model, "call in flight": write_much}
+
+
+def exits(rounds: int) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds to the exit of each round, for each state and way to end."""
+    measured: dict[tuple[str, str], list[float]] = {(state, way): [] for state in STATES for way in WAYS}
+    for _ in range(rounds):
+        for (state, way), times in measured.items():
+            with started(OURS) as server:
+                server.shake_hands()
+                STATES[state](server)
+                times.append(server.leave(way))
+    return measured
+
+
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    medians = compare(parser.parse_args().rounds)
+    parser.add_argument("--exits", type=int, default=5)
+    options = parser.parse_args()
+    medians = compare(options.rounds)
     print(f"{'':14}{'empty':>10}{'middleout':>12}{'ratio':>8}")
     for key in medians["empty"]:
         row = [medians[name][key] for name in ("empty", "middleout", "ratio")]
@@ -182,6 +226,9 @@ def main() -> None:
     print("\nping while the embedder loads, medians of 5 starts")
     for key in runs[0]:
         print(f"{key:14}{statistics.median(run[key] for run in runs):10.2f}")
+    print(f"\n{'ms to exit':16}{'ended by':14}{'median':>8}{'max':>8}")
+    for (state, way), times in exits(options.exits).items():
+        print(f"{state:16}{way:14}{statistics.median(times):8.0f}{max(times):8.0f}")
 
 
 if __name__ == "__main__":
