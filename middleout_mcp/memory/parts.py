@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import anyio
+
 from middleout_mcp.errors import EmbedderUnavailable
 from middleout_mcp.memory.later import Later
 from middleout_mcp.memory.sittings import Sitting, Sittings
@@ -29,6 +31,8 @@ class Parts:
     settings: Settings
     sittings: Sittings
     later: Later
+    filing: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held by a call that plans anew after a conflict with another writer."""
     warned: set[str] = field(default_factory=set)
     """Warnings given already: each cause is logged once."""
 

@@ -4,7 +4,9 @@ The way of one call: read (check, clean, screen) → plan (place the turns, find
 embed, outside any transaction → commit. A conflict with another writer makes the plan anew; the vectors are kept.
 """
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from middleout_mcp.errors import Conflict, InvalidInput
 from middleout_mcp.jobs.upkeep import backfill
@@ -17,7 +19,8 @@ from middleout_mcp.policy import EMBED_AT_ONCE
 from middleout_mcp.records import Action, Caller, Change, Episode, Operation, Vector
 from middleout_mcp.times import to_iso
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
+"""After a conflict the calls of one process go one by one, so that what is left to meet is other processes' calls."""
 
 
 async def remember(parts: Parts, caller: Caller, request: RememberIn) -> RememberOut:
@@ -31,17 +34,19 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
     await parts.save_ended()
     vectors: dict[str, Vector] = {}
     for attempt in range(_ATTEMPTS):
-        plan = await make_plan(parts, caller, sitting, intake, request, now)
-        await _embed(parts, plan, vectors)
-        change = _change(sitting, plan, vectors)
-        if change is None:
-            break
-        try:
-            await parts.store.memories.commit(caller.grant, change)
-            break
-        except Conflict:
-            if attempt == _ATTEMPTS - 1:
-                raise
+        alone: AbstractAsyncContextManager[Any] = parts.filing if attempt else nullcontext()
+        async with alone:
+            plan = await make_plan(parts, caller, sitting, intake, request, now)
+            await _embed(parts, plan, vectors)
+            change = _change(sitting, plan, vectors)
+            if change is None:
+                break
+            try:
+                await parts.store.memories.commit(caller.grant, change)
+                break
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
     await _after(parts, caller, sitting, plan, end=request.session == "end")
     return _result(plan, vectors, change.operation if change else None)
 
