@@ -18,6 +18,9 @@ from middleout_mcp.settings import Settings
 logger = logging.getLogger(__name__)
 
 _SAVE_SESSION_EVERY = timedelta(minutes=1)
+_LOAD_SECONDS = 10.0
+"""So long a call waits for a model that is being loaded; clients give up after a minute, some after half of one."""
+_STILL_LOADING = "The embedding model is still being loaded."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +67,27 @@ class Parts:
             self.sittings.ended.pop(session.id, None)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector] | None:
-        """Vectors of the texts, or None where no embedder is set or it cannot be loaded (logged once a cause)."""
+        """Vectors of the texts, or None where no embedder is set, it cannot be loaded, or its loading takes so long
+        that clients give up, as a download may. Each cause is logged once; loading goes on meanwhile.
+        """
         if self.embedder is None or not texts:
             return None
+        if self.embedder.loaded:
+            self.warned.discard(_STILL_LOADING)
+            return await self._embed(self.embedder, texts)
+        with anyio.move_on_after(0.1 if _STILL_LOADING in self.warned else _LOAD_SECONDS):
+            return await self._embed(self.embedder, texts)
+        self._warn(_STILL_LOADING)
+        return None
+
+    async def _embed(self, embedder: Embedder, texts: Sequence[str]) -> list[Vector] | None:
         try:
-            return await self.embedder.embed(texts)
+            return await embedder.embed(texts)
         except EmbedderUnavailable as error:
-            if str(error) not in self.warned:
-                self.warned.add(str(error))
-                logger.warning("%s Text search goes on; new memories stay pending.", error)
+            self._warn(str(error))
             return None
+
+    def _warn(self, cause: str) -> None:
+        if cause not in self.warned:
+            self.warned.add(cause)
+            logger.warning("%s Text search goes on; new memories stay pending.", cause)

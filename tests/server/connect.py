@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,14 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
 
 
 class Child:
-    """`middleout-mcp` as a client starts it, spoken to line by line in the handshake era."""
+    """`middleout-mcp` as a client starts it, spoken to line by line in the handshake era.
 
-    def __init__(self, home: Path, *options: str, **environment: str) -> None:
+    `before` is a command that starts the server in its place, such as one that takes the network away.
+    """
+
+    def __init__(self, home: Path, *options: str, before: Sequence[str] = (), **environment: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "middleout_mcp", *options],
+            [*before, sys.executable, "-W", "error", "-m", "middleout_mcp", *options],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,9 +113,9 @@ class Child:
 
 
 @contextmanager
-def child(home: Path, *options: str, **environment: str) -> Iterator[Child]:
+def child(home: Path, *options: str, before: Sequence[str] = (), **environment: str) -> Iterator[Child]:
     """A child process that does not outlive the test."""
-    started = Child(home, *options, **environment)
+    started = Child(home, *options, before=before, **environment)
     try:
         yield started
     finally:
