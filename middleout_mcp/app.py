@@ -21,6 +21,7 @@ from middleout_mcp.errors import MiddleoutError
 from middleout_mcp.records import Caller, Grant
 
 if TYPE_CHECKING:
+    from middleout_mcp.jobs.scheduler import Scheduler
     from middleout_mcp.memory.contract import (
         CompressIn,
         CompressOut,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
         RememberOut,
     )
     from middleout_mcp.memory.parts import Parts
-    from middleout_mcp.ports import Clock, Embedder
+    from middleout_mcp.ports import Clock, Clusterer, Embedder
     from middleout_mcp.records import EmbeddingState
     from middleout_mcp.settings import Settings
 
@@ -42,8 +43,10 @@ logger = logging.getLogger(__name__)
 
 _NEEDED = (
     "adapters.fastembed",
+    "adapters.hdbscan",
     "adapters.redact_secret",
     "adapters.sqlite",
+    "jobs.scheduler",
     "jobs.upkeep",
     "memory.compress",
     "memory.episodes",
@@ -62,14 +65,23 @@ _CLOSE_SECONDS = 0.4
 class App:
     """The use cases over one store, for one process."""
 
-    def __init__(self, settings: "Settings", clock: "Clock | None", embedder: "Embedder | None") -> None:
+    def __init__(
+        self,
+        settings: "Settings",
+        clock: "Clock | None",
+        embedder: "Embedder | None",
+        clusterer: "Clusterer | None",
+    ) -> None:
         self.settings = settings
         self._clock = clock
         self._embedder = embedder
+        self._clusterer = clusterer
         self._parts: Parts | None = None
         self._opening = anyio.Lock()
         self._tasks: TaskGroup | None = None
         self._runs = 0
+        self._scheduled = False
+        self._scheduler: Scheduler | None = None
 
     def caller(self, client_name: str | None, key: str) -> Caller:
         """Who calls: the grant from the settings; the agent from there too, else the client's name, as it was given.
@@ -82,38 +94,38 @@ class App:
 
     async def remember(self, caller: Caller, request: "RememberIn") -> "RememberOut":
         """The use case of that name; raises MiddleoutError. So do the four below."""
-        parts, caller = await self._admitted(caller)
-        from middleout_mcp.memory.remember import remember
+        async with self._admitted(caller) as (parts, caller):
+            from middleout_mcp.memory.remember import remember
 
-        return await remember(parts, caller, request)
+            return await remember(parts, caller, request)
 
     async def recall(self, caller: Caller, request: "RecallIn") -> "RecallOut":
         """See `remember`."""
-        parts, caller = await self._admitted(caller)
-        from middleout_mcp.memory.recall import recall
+        async with self._admitted(caller) as (parts, caller):
+            from middleout_mcp.memory.recall import recall
 
-        return await recall(parts, caller, request)
+            return await recall(parts, caller, request)
 
     async def open_episode(self, caller: Caller, request: "OpenIn") -> "OpenOut":
         """See `remember`."""
-        parts, caller = await self._admitted(caller)
-        from middleout_mcp.memory.episodes import open_episode
+        async with self._admitted(caller) as (parts, caller):
+            from middleout_mcp.memory.episodes import open_episode
 
-        return await open_episode(parts, caller, request)
+            return await open_episode(parts, caller, request)
 
     async def forget(self, caller: Caller, request: "ForgetIn") -> "ForgetOut":
         """See `remember`."""
-        parts, caller = await self._admitted(caller)
-        from middleout_mcp.memory.forget import forget
+        async with self._admitted(caller) as (parts, caller):
+            from middleout_mcp.memory.forget import forget
 
-        return await forget(parts, caller, request)
+            return await forget(parts, caller, request)
 
     async def compress(self, caller: Caller, request: "CompressIn") -> "CompressOut":
         """See `remember`."""
-        parts, caller = await self._admitted(caller)
-        from middleout_mcp.memory.compress import compress
+        async with self._admitted(caller) as (parts, caller):
+            from middleout_mcp.memory.compress import compress
 
-        return await compress(parts, caller, request)
+            return await compress(parts, caller, request)
 
     async def reembed(self, progress: Callable[[int, int], None]) -> "EmbeddingState":
         """Give every memory a vector of the configured embedder; `progress` hears of done and total memories."""
@@ -126,6 +138,7 @@ class App:
         """Wait until the background work queued so far is done."""
         if self._parts is not None:
             await self._parts.later.drain()
+            await self._parts.runs.drain()
 
     async def parts(self) -> "Parts":
         """Everything a use case needs; opens the file unless it is open. Raises StoreUnavailable or a subclass."""
@@ -133,19 +146,32 @@ class App:
             if self._parts is None:
                 self._parts = await self._open()
                 if self._tasks is not None:
-                    self._tasks.start_soon(self._parts.later.run)
+                    self._start(self._parts, self._tasks)
             return self._parts
 
-    async def _admitted(self, caller: Caller) -> "tuple[Parts, Caller]":
-        """Everything a use case needs, and the caller under the name that is stored."""
+    def _start(self, parts: "Parts", tasks: TaskGroup) -> None:
+        from middleout_mcp.jobs.scheduler import Scheduler, guarded
+        from middleout_mcp.jobs.upkeep import JOBS
+
+        tasks.start_soon(parts.later.run, guarded)
+        tasks.start_soon(parts.runs.run, guarded)
+        if self._scheduled:
+            self._scheduler = Scheduler(parts, JOBS)
+            tasks.start_soon(self._scheduler.run)
+
+    @asynccontextmanager
+    async def _admitted(self, caller: Caller) -> "AsyncIterator[tuple[Parts, Caller]]":
+        """Everything a use case needs, and the caller under the name that is stored; scheduled work waits meanwhile."""
         parts = await self.parts()
         from middleout_mcp.memory.intake import agent_name
 
-        return parts, replace(caller, agent=agent_name(parts, caller.agent))
+        with parts.gate.call(parts.clock.now):
+            yield parts, replace(caller, agent=agent_name(parts, caller.agent))
 
     async def _open(self) -> "Parts":
         await anyio.to_thread.run_sync(_imported)
         from middleout_mcp.adapters.fastembed import open_embedder
+        from middleout_mcp.adapters.hdbscan import Hdbscan
         from middleout_mcp.adapters.redact_secret import find_secrets
         from middleout_mcp.adapters.sqlite import open_store
         from middleout_mcp.adapters.system_clock import SystemClock
@@ -161,11 +187,14 @@ class App:
             dimension=embedder.dimension if embedder else None,
             synchronous=settings.synchronous,
         )
-        return Parts(store, embedder, find_secrets, self._clock or SystemClock(), settings, Sittings(), Later())
+        clock = self._clock or SystemClock()
+        clusterer = self._clusterer or Hdbscan()
+        return Parts(store, embedder, find_secrets, clock, settings, Sittings(), Later(), clusterer=clusterer)
 
     @asynccontextmanager
-    async def _run(self) -> AsyncIterator[None]:
+    async def _run(self, scheduled: bool) -> AsyncIterator[None]:
         self._runs += 1
+        self._scheduled = self._scheduled or scheduled
         try:
             if self._runs > 1:  # the same app under a second connection
                 yield
@@ -181,9 +210,12 @@ class App:
         finally:
             self._runs -= 1
 
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Open the file and do background work while inside; close within half a second on the way out."""
-        return self._run()
+    def running(self, *, scheduled: bool = True) -> AbstractAsyncContextManager[None]:
+        """Open the file and do background work while inside; close within half a second on the way out.
+
+        `scheduled` also does what comes due by itself, which a command that ends at once leaves to the servers.
+        """
+        return self._run(scheduled)
 
     async def _keep_up(self) -> None:
         """Open the file, then finish what an earlier process left: pending vectors, bytes of an erase."""
@@ -209,6 +241,8 @@ class App:
             with anyio.move_on_after(_CLOSE_SECONDS):
                 await parts.later.drain()
                 await _end_sessions(parts)
+                if self._scheduler is not None:
+                    await self._scheduler.give_back()
         except MiddleoutError as error:  # a session whose end is not stored ends by itself 30 min later
             logger.warning("%s", error)
         finally:
@@ -228,6 +262,12 @@ def _imported() -> list[ModuleType]:
     return [importlib.import_module(f"middleout_mcp.{name}") for name in _NEEDED]
 
 
-def open_app(settings: "Settings", *, clock: "Clock | None" = None, embedder: "Embedder | None" = None) -> App:
+def open_app(
+    settings: "Settings",
+    *,
+    clock: "Clock | None" = None,
+    embedder: "Embedder | None" = None,
+    clusterer: "Clusterer | None" = None,
+) -> App:
     """An app over the settings' file; nothing is opened or loaded before it runs. The ports are for tests."""
-    return App(settings, clock, embedder)
+    return App(settings, clock, embedder, clusterer)

@@ -9,7 +9,8 @@ MiddleoutError
 │   ├── StoreCorrupt      the file is damaged
 │   └── StoreTooNew       the file was written by a newer version
 ├── EmbedderMismatch      the file's vectors come from another model or dimension
-└── EmbedderUnavailable   no embedder could be loaded; text search goes on without
+├── EmbedderUnavailable   no embedder could be loaded; text search goes on without
+└── ClusteringFailed      no themes could be looked for; compression goes on without
 
 Each carries one human sentence and a short `code`; the server maps codes to protocol results in one place.
 """
@@ -73,3 +74,9 @@ class EmbedderUnavailable(MiddleoutError):
     """The embedder could not be loaded."""
 
     code = "embedder_unavailable"
+
+
+class ClusteringFailed(MiddleoutError):
+    """The process that looks for themes failed or took too long."""
+
+    code = "clustering_failed"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from middleout_mcp.records import Kind, Source, Trust
+from middleout_mcp.records import Kind, Memory, Privacy, Source, Status, TaskState, Trust
 
 EMBED_AT_ONCE = 256
 """Of a very large call this many memories are embedded before the answer, the rest afterwards (DESIGN §4)."""
@@ -32,6 +32,27 @@ DEFAULTS = {
 TRUST_ORDER = (Trust.FLAGGED, Trust.IMPORT, Trust.AGENT, Trust.USER, Trust.VERIFIED)
 
 SEMANTIC = frozenset({Kind.FACT, Kind.PREFERENCE, Kind.DECISION, Kind.TASK, Kind.ERROR})
+
+
+SURE = 0.8
+"""Confidence from which a preference is never folded into a summary (DESIGN §9: what is never archived by score)."""
+
+
+def compressible(memory: Memory) -> bool:
+    """Whether a memory may become part of a summary.
+
+    Not what a summary stands for already, nor a summary; nothing private or sensitive; and not what the brief lists as
+    it is: pins, open tasks, preferences that are sure.
+    """
+    if memory.status is not Status.LIVE or memory.summary_id is not None or memory.kind is Kind.SUMMARY:
+        return False
+    if memory.privacy is not Privacy.NORMAL or memory.pinned:
+        return False
+    if memory.kind is Kind.TASK and memory.state is TaskState.OPEN:
+        return False
+    if memory.expires_at is not None or memory.expires_session is not None:
+        return False  # it ends by itself, and a summary would outlive it
+    return not (memory.kind is Kind.PREFERENCE and memory.confidence >= SURE)
 
 
 def trust_rank(trust: Trust) -> int:

@@ -12,7 +12,7 @@ Store methods raise `StoreUnavailable` (or a subclass) when the file cannot be u
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeAlias
 
@@ -84,6 +84,18 @@ class Embedder(Protocol):
         ...
 
 
+class Clusterer(Protocol):
+    """Finds groups among vectors, without being told how many there are."""
+
+    async def cluster(self, vectors: Sequence[Vector]) -> list[int]:
+        """One label a vector, in order: equal for those of one group, −1 for what belongs to none.
+
+        The same vectors in the same order give the same labels. The work is done beside the event loop. Raises
+        ClusteringFailed.
+        """
+        ...
+
+
 class MemoryStore(Protocol):
     """Memories: the only way content is written, and look-ups by id and condition."""
 
@@ -91,9 +103,10 @@ class MemoryStore(Protocol):
         """Write `change` in one transaction, with rows, vectors, text index, operation and undo content together.
 
         Raises Conflict when a memory's stored version is not the one before the given one, or when the turns given
-        do not start right after the last stored turn of their thread; InvalidInput for a record outside
-        `grant.write`, and for an id or `ref` that a tombstone blocks. A `ref` is taken once in a namespace, and once
-        more by each agent for its private memories.
+        do not start right after the last stored turn of their thread, or when the operation continues another
+        (`part_of`) that was undone meanwhile; InvalidInput for a record outside `grant.write`, and for an id or `ref`
+        that a tombstone blocks. A `ref` is taken once in a namespace, and once more by each agent for its private
+        memories.
         """
         ...
 
@@ -108,7 +121,10 @@ class MemoryStore(Protocol):
         ...
 
     async def same_text(self, grant: Grant, texts: Sequence[str]) -> dict[str, list[Memory]]:
-        """Live memories of the write namespace whose text is one of these but for NFC, case and spacing."""
+        """Live memories of the write namespace whose text is one of these but for NFC, case and spacing.
+
+        Those that a summary stands for are left out: told again, such a thing is a memory of its own.
+        """
         ...
 
     async def find(
@@ -136,8 +152,9 @@ class MemoryStore(Protocol):
         """Redact: overwrite these memories, turns and episodes in place by id, then checkpoint as `erase` does.
 
         Earlier versions of the memories, all undo content of the given ids and the reasons of earlier operations on
-        them are destroyed, so that nothing of the former text is left; the memories become pending. Raises Conflict
-        where a memory's version is not one more than the stored one; InvalidInput for a record outside `grant.write`.
+        them are destroyed, and so are summaries derived from the memories, so that nothing of the former text is left;
+        the memories become pending. Raises Conflict where a memory's version is not one more than the stored one;
+        InvalidInput for a record outside `grant.write`.
         """
         ...
 
@@ -253,7 +270,10 @@ class JournalStore(Protocol):
     """Operations with undo, and the use log."""
 
     async def operation(self, grant: Grant, operation_id: str) -> Operation | None:
-        """One operation of a readable namespace."""
+        """One operation of a readable namespace, what continues it included: a continuation has no answer of its own.
+
+        Its `memory_ids`, `episode_ids` and `counts` are those of all its parts together.
+        """
         ...
 
     async def operations(
@@ -279,15 +299,70 @@ class JournalStore(Protocol):
         ...
 
 
-class ControlStore(Protocol):
-    """The file itself: runs, settings of the file, health, closing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who may do the work of `name`, and until when; the holder renews it in time, or another takes over."""
 
-    async def save_run(self, grant: Grant, run: Run) -> None:
-        """Insert or overwrite a compression run. Raises InvalidInput for one outside `grant.write`."""
+    name: str
+    holder: str
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """What is known of a scheduled job: when it ran last, when it is due next, and what went wrong then.
+
+    `data` is the job's own memory between runs: ids and numbers, never text.
+    """
+
+    name: str
+    last_run: datetime | None = None
+    next_run: datetime | None = None
+    last_error: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+class ControlStore(Protocol):
+    """The file itself: runs, who does its jobs and how they went, health, closing."""
+
+    async def save_run(self, grant: Grant, run: Run, *, expect: str | None = None) -> bool:
+        """Insert or overwrite a compression run; with `expect`, only where its stored status is that one.
+
+        Whether it was written. Raises InvalidInput for one outside `grant.write`.
+        """
         ...
 
     async def run(self, grant: Grant, run_id: str) -> Run | None:
         """A run of a readable namespace."""
+        ...
+
+    async def runs(self, grant: Grant, status: str) -> list[Run]:
+        """The runs of the write namespace with that status, oldest first."""
+        ...
+
+    async def lease(self, name: str, holder: str, now: datetime, until: datetime) -> Lease:
+        """Take or renew the lease where it is free, has run out, or is the holder's; who holds it now.
+
+        `until` not after `now` gives it back. A lease that ends later than any holder could have asked for by `now`
+        (the clock was set back) counts as run out.
+        """
+        ...
+
+    async def jobs(self) -> list[JobState]:
+        """What is known of every job that ever ran, by name."""
+        ...
+
+    async def save_job(self, job: JobState) -> None:
+        """Insert or overwrite by name."""
+        ...
+
+    async def namespaces(self) -> list[str]:
+        """Every namespace of the file, by name: what jobs walk through."""
+        ...
+
+    async def checkpoint(self) -> bool:
+        """Move the journal into the file, waiting for nobody; whether all of it could be moved."""
         ...
 
     async def health(self) -> Mapping[str, Any]:

@@ -273,6 +273,8 @@ class Operation:
     undoable: bool = True
     undoes: str | None = None
     undone_by: str | None = None
+    part_of: str | None = None
+    """The operation that this one continues: both are one, told and undone together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +326,10 @@ class Filter:
     state: TaskState | None = None
     sensitive: bool = False
     """Whether `sensitive` memories may be returned."""
+    compressed: bool = False
+    """Whether memories that a summary stands for may be returned."""
+    lapsed: bool = False
+    """Only what has expired by `now` and is not marked so yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from pydantic_settings import (
 )
 
 APP_NAME = "middleout-mcp"
+JOBS = ("expiry", "backfill", "compression", "checkpoint")
 NAMESPACE = re.compile(r"[\w.@:-]{1,100}")
 
 
@@ -64,6 +65,10 @@ class Settings(BaseSettings):
         default=False, description="Whether recall with a `purpose` may return memories marked `sensitive`."
     )
     active_sessions: int = Field(default=5, ge=0, description="How many newest sessions compression leaves alone.")
+    jobs_off: Annotated[tuple[str, ...], NoDecode] = Field(
+        default=(),
+        description="Jobs that never run, by commas: `expiry`, `backfill`, `compression`, `checkpoint`, or `all`.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="WARNING", description="What goes to stderr."
     )
@@ -75,7 +80,7 @@ class Settings(BaseSettings):
             raise ValueError("a namespace has 1 to 100 letters, digits and . _ @ : -")
         return value
 
-    @field_validator("read_namespaces", mode="before")
+    @field_validator("read_namespaces", "jobs_off", mode="before")
     @classmethod
     def _comma_list(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
@@ -84,6 +89,14 @@ class Settings(BaseSettings):
     @classmethod
     def _read_namespaces(cls, values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(cls._namespace(value) for value in values)
+
+    @field_validator("jobs_off")
+    @classmethod
+    def _jobs_off(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for value in values:
+            if value not in (*JOBS, "all"):
+                raise ValueError(f"{value!r} is no job; the jobs are {', '.join(JOBS)}, or all of them: all")
+        return values
 
     @field_validator("timezone")
     @classmethod

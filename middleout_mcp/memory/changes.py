@@ -9,6 +9,8 @@ from middleout_mcp.records import Memory
 
 _BOOKKEEPING = frozenset({"version", "updated_at", "embedded"})
 
+_MEANING = frozenset({"text", "key", "value", "scope", "known_by", "privacy"})
+
 
 class Changes:
     """New states by id. `now` becomes `updated_at` of what really changed."""
@@ -34,7 +36,7 @@ class Changes:
         new = memory.id in self._states and memory.id not in self._stored
         if not new:
             self._stored.setdefault(memory.id, memory)
-            values = {**values, "version": self._stored[memory.id].version + 1, "updated_at": self._now}
+            values = {"updated_at": self._now, **values, "version": self._stored[memory.id].version + 1}
         if "text" in values and values["text"] != state.text:
             values["embedded"] = False
         self._states[memory.id] = replace(state, **values)
@@ -43,6 +45,14 @@ class Changes:
     def states(self) -> tuple[Memory, ...]:
         """All new states, in the order in which they were first touched."""
         return tuple(self._states.values())
+
+    def corrected(self) -> list[Memory]:
+        """The stored states of those whose meaning is new: a summary that was made from one no longer holds."""
+        return [
+            stored
+            for memory_id, stored in self._stored.items()
+            if not _MEANING.isdisjoint(differing(stored, self._states[memory_id]))
+        ]
 
     def reworded(self) -> list[Memory]:
         """Those whose text is new, so that they need a vector."""

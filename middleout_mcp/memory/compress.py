@@ -1,84 +1,117 @@
-"""`compress`: plan what would be compressed. This version plans only; applying a plan is refused with a sentence."""
+"""`compress`: plan a run, start it, tell how far it is, take better texts for its summaries, or cancel it.
+
+A call answers at once: planning and applying go on in the background, and the call waits a moment for a plan, which is
+usually there by then.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from middleout_mcp.budget import count_tokens, cut_line
-from middleout_mcp.compression.bands import Bands, split
-from middleout_mcp.compression.clusters import contiguous
-from middleout_mcp.errors import InvalidInput, NotFound, NotSupportedYet
-from middleout_mcp.memory.contract import Cluster, CompressIn, CompressOut
-from middleout_mcp.memory.intake import name
+import anyio
+
+from middleout_mcp.budget import count_tokens, cut, cut_line, pack
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.contract import Cluster, CompressIn, CompressOut, SummaryIn
+from middleout_mcp.memory.intake import name, screened_text
 from middleout_mcp.memory.paging import read_cursor
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
-from middleout_mcp.records import Caller, Filter, Grant, Memory, Privacy, Run, new_id
+from middleout_mcp.memory.runs import advance, all_of, cluster_id, new_run, plan, size, started
+from middleout_mcp.memory.sittings import Sitting
+from middleout_mcp.memory.writers import grounded
+from middleout_mcp.records import Caller, Change, Filter, Grant, Memory, Run, Status
 from middleout_mcp.words import episode_line
 
-_PAGE = 1000  # memories read at a time
+_WAIT_SECONDS = 4.0  # so long a call waits for a plan; what takes longer is asked for again by its run_id
 _CLUSTER_OVERHEAD = 20  # tokens of a cluster's id and counts
-_SUMMARY_TOKENS = 120  # what a summary of one cluster is expected to take at most
-_NOT_YET = (
-    "applying a compression is not supported yet; with dry_run=true compress shows what would be compressed, "
-    "and nothing is changed"
-)
+_ID_TOKENS = 4
+_SHORTEST = 20  # tokens of a text below which it says too little
+_OVER = ("done", "awaiting", "failed", "cancelled")
 
 
 async def compress(parts: Parts, caller: Caller, request: CompressIn) -> CompressOut:
-    """Plan a compression, or show a planned one; see DESIGN §4. Nothing is changed but the plan that is kept."""
+    """Carry out one call; see DESIGN §4. Raises InvalidInput or NotFound before anything was changed."""
     now = parts.clock.now()
-    parts.sit(caller, now)
-    if request.summaries is not None or not request.dry_run:
-        raise NotSupportedYet(_NOT_YET)
+    sitting = parts.sit(caller, now)
     if request.cursor is not None and request.run_id is None:
         raise InvalidInput("cursor goes with the run_id of the plan it turns the pages of")
+    if request.summaries is not None and request.run_id is None:
+        raise InvalidInput("summaries go with the run_id of the run whose clusters they are for")
     if request.run_id is not None and request.target not in ("middle", "cancel"):
         raise InvalidInput("target goes with a new plan; a run_id says which plan is meant: leave target out")
     if request.target == "cancel":
         return await _cancel(parts, caller, request, now)
-    if request.run_id is not None:
-        run = await _run(parts, caller, request.run_id)
-        return await _show(parts, caller, run, request)
-    chosen, target = await _chosen(parts, caller, request.target, now)
-    bands = split(chosen, await _active_sessions(parts, caller))
-    run = Run(
-        id=new_id("run"),
-        namespace=caller.grant.write,
-        status="planned",
-        target=target,
-        plan=_plan(bands),
-        created_at=now,
-        updated_at=now,
-        agent=caller.agent,
-    )
-    await parts.store.control.save_run(caller.grant, run)
+    if request.run_id is None:
+        return await _begin(parts, caller, request, now)
+    run = await _run(parts, caller, request.run_id)
+    if request.summaries is not None:
+        run = await _improve(parts, caller, sitting, run, request.summaries, now)
+    elif not request.dry_run and run.status == "planned":
+        run = started(run, now)
+        await _go(parts, caller.grant, run)
     return await _show(parts, caller, run, request)
 
 
+async def _begin(parts: Parts, caller: Caller, request: CompressIn, now: datetime) -> CompressOut:
+    """Plan a new run in the background, and start it where it is no dry run."""
+    chosen, target = await _chosen(parts, caller, request.target, now)
+    run = new_run(caller, target, now)
+    await parts.store.control.save_run(caller.grant, run)
+    there = anyio.Event()
+
+    async def work() -> None:
+        try:
+            planned = replace(await plan(parts, caller, run, chosen), updated_at=parts.clock.now())
+            planned = planned if request.dry_run else started(planned, planned.updated_at)
+            if await parts.store.control.save_run(caller.grant, planned, expect="running") and not request.dry_run:
+                parts.runs.put(partial(_step, parts, caller.grant, run.id))
+        finally:
+            there.set()
+
+    parts.runs.put(work)
+    with anyio.move_on_after(_WAIT_SECONDS):
+        await there.wait()
+    return await _show(parts, caller, await _run(parts, caller, run.id), request)
+
+
+async def _go(parts: Parts, grant: Grant, run: Run) -> None:
+    await parts.store.control.save_run(grant, run, expect="planned")
+    parts.runs.put(partial(_step, parts, grant, run.id))
+
+
+async def _step(parts: Parts, grant: Grant, run_id: str) -> None:
+    """One cluster, then the next one, so that other work comes in between."""
+    if await advance(parts, grant, run_id):
+        parts.runs.put(partial(_step, parts, grant, run_id))
+
+
 async def _run(parts: Parts, caller: Caller, run_id: str) -> Run:
-    run = await parts.store.control.run(caller.grant, run_id)
+    run = await parts.store.control.run(Grant.only(caller.grant.write), run_id)
     if run is None:
         raise NotFound(f"there is no run {run_id[:40]!r}; call compress without run_id to plan one")
     return run
 
 
 async def _cancel(parts: Parts, caller: Caller, request: CompressIn, now: datetime) -> CompressOut:
-    if request.run_id is None:
-        raise InvalidInput("no compression is running; to drop a plan, give its run_id as well")
-    run = await _run(parts, caller, request.run_id)
-    cancelled = Run(
-        id=run.id,
-        namespace=run.namespace,
-        status="cancelled",
-        target=run.target,
-        plan=run.plan,
-        created_at=run.created_at,
-        updated_at=now,
-        agent=run.agent,
-    )
-    await parts.store.control.save_run(caller.grant, cancelled)
-    return CompressOut(run_id=run.id, status="cancelled", report=_report(cancelled))
+    """Stop what is planned or under way; what was applied stays until its operation is restored."""
+    if request.run_id is not None:
+        run = await _run(parts, caller, request.run_id)
+        if run.status in _OVER:
+            raise InvalidInput(f"{run.id} is {run.status}; forget with restore and its operation_id takes it back")
+        runs = [run]
+    else:
+        runs = await parts.store.control.runs(caller.grant, "running")
+        if not runs:
+            raise InvalidInput("no compression is running; to drop a plan, give its run_id as well")
+    for run in runs:
+        cancelled = replace(run, status="cancelled", updated_at=now)
+        await parts.store.control.save_run(caller.grant, cancelled, expect=run.status)
+    run = await _run(parts, caller, runs[0].id)
+    status = await _shown_status(parts, caller, run)
+    return CompressOut(run_id=run.id, status=status, report=await _report(parts, caller, run))
 
 
 async def _chosen(parts: Parts, caller: Caller, target: str | Sequence[str], now: datetime) -> tuple[list[Memory], str]:
@@ -87,98 +120,160 @@ async def _chosen(parts: Parts, caller: Caller, target: str | Sequence[str], now
         if not target:
             raise InvalidInput("target is an empty list; give ids, or leave target out for the middle band")
         found = await writable(parts, caller, list(dict.fromkeys(target)), "target")
-        return [memory for memory in found.values() if _compressible(memory, caller)], "ids"
+        return list(found.values()), "ids"
     condition = Filter(now=now, agent=caller.agent)
     kind, _, value = target.partition(":")
     if target.startswith("m_"):
         return await _chosen(parts, caller, [target], now)
     if kind == "thread" and value:
         thread = name(parts, value, "target")
-        if await parts.store.threads.thread(caller.grant, thread) is None:
+        if await parts.store.threads.thread(Grant.only(caller.grant.write), thread) is None:
             raise InvalidInput("target names a thread that does not exist here")
-        condition = Filter(now=now, agent=caller.agent, thread=thread)
+        condition = replace(condition, thread=thread)
     elif kind == "tag" and value:
-        condition = Filter(now=now, agent=caller.agent, tags=(name(parts, value, "target"),))
+        condition = replace(condition, tags=(name(parts, value, "target"),))
     elif target != "middle":
         raise InvalidInput("target is none of middle, thread:ID, tag:NAME, a list of memory ids, or cancel")
-    return [memory for memory in await _all(parts, caller, condition) if _compressible(memory, caller)], target
+    return await all_of(parts, caller, condition), target
 
 
-async def _all(parts: Parts, caller: Caller, condition: Filter) -> list[Memory]:
-    memories: list[Memory] = []
-    while True:
-        page = await parts.store.memories.find(caller.grant, condition, limit=_PAGE, offset=len(memories))
-        memories += page
-        if len(page) < _PAGE:
-            return memories
+async def _improve(
+    parts: Parts, caller: Caller, sitting: Sitting, run: Run, given: Sequence[SummaryIn], now: datetime
+) -> Run:
+    """Store better texts as new versions of the run's summaries, all or none; they must say what their sources say."""
+    applied: dict[str, str] = run.plan.get("applied", {})
+    if not given:
+        raise InvalidInput("summaries is empty; give a text for at least one cluster")
+    if not applied:
+        raise InvalidInput(f"{run.id} has no summaries yet; start it with dry_run=false first")
+    if len({summary.cluster for summary in given}) < len(given):
+        raise InvalidInput("summaries names a cluster twice; give one text a cluster")
+    better = []
+    for index, summary in enumerate(given):
+        what = f"summaries[{index}]"
+        if summary.cluster not in applied:
+            raise InvalidInput(f"{what}: {run.id} has no summary {summary.cluster[:40]!r}; its clusters name them")
+        better.append(await _better(parts, caller, applied[summary.cluster], summary.text, what, now))
+    vectors = await parts.embed([memory.text for memory in better]) or []
+    operation = sitting.operation("summarize", now, counts={"summaries": len(better)})
+    change = Change(
+        operation=operation,
+        memories=tuple(better),
+        vectors={memory.id: vector for memory, vector in zip(better, vectors, strict=False)},
+    )
+    await parts.store.memories.commit(caller.grant, change)
+    improved = dict.fromkeys((*run.plan.get("improved", ()), *(summary.cluster for summary in given)))
+    status = "done" if run.status == "awaiting" and set(improved) >= set(applied) else run.status
+    noted = replace(run, status=status, plan={**run.plan, "improved": list(improved)}, updated_at=now)
+    await parts.store.control.save_run(caller.grant, noted, expect=run.status)
+    return noted
 
 
-def _compressible(memory: Memory, caller: Caller) -> bool:
-    """Only what is written here, not already compressed, and never sensitive or private text."""
-    return memory.namespace == caller.grant.write and memory.summary_id is None and memory.privacy is Privacy.NORMAL
+async def _better(parts: Parts, caller: Caller, summary_id: str, text: str, what: str, now: datetime) -> Memory:
+    """The summary with the text given for it, in its next version."""
+    found = await parts.store.memories.get(Grant.only(caller.grant.write), [summary_id])
+    if not found or found[0].status is not Status.LIVE:
+        raise InvalidInput(f"{what}: that summary is gone meanwhile; leave it out")
+    summary = found[0]
+    members = await parts.store.memories.get(caller.grant, summary.parents)
+    clean = await screened_text(parts, text, f"{what}.text")
+    return replace(
+        summary,
+        text=grounded(clean, members, what),
+        version=summary.version + 1,
+        updated_at=now,
+        embedded=False,
+    )
 
 
-async def _active_sessions(parts: Parts, caller: Caller) -> set[str]:
-    """The newest sessions of the namespace, and the newest one of each agent (DESIGN §7)."""
-    sessions = await parts.store.threads.sessions(Grant.only(caller.grant.write), limit=1000)
-    newest = {session.id for session in sessions[: parts.settings.active_sessions]}
-    last_of_agent: dict[str, str] = {}
-    for session in sessions:
-        last_of_agent.setdefault(session.agent, session.id)
-    return newest | set(last_of_agent.values())
+async def _shown_status(parts: Parts, caller: Caller, run: Run) -> Any:
+    """The status; a run whose operation was restored counts as cancelled."""
+    if run.plan.get("applied"):
+        operation = await parts.store.journal.operation(caller.grant, run.plan["operation"])
+        if operation is not None and operation.undone_by is not None:
+            return "cancelled"
+    return run.status
 
 
-def _plan(bands: Bands) -> dict[str, Any]:
-    """A plan of ids and numbers; texts are read again when it is shown."""
-    groups = contiguous(bands.middle)
-    before = sum(_size(memory) for memory in bands.middle)
-    grouped = sum(_size(memory) for group in groups for memory in group)
-    summaries = sum(min(4 * _SUMMARY_TOKENS, sum(_size(memory) for memory in group) // 2) for group in groups)
-    return {
-        "bands": {
-            "foundation": len(bands.foundation),
-            "middle": len(bands.middle),
-            "active": len(bands.active),
-        },
-        "searchable_bytes": {"before": before, "after_estimate": before - grouped + summaries},
-        "single": len(bands.middle) - sum(len(group) for group in groups),
-        "clusters": [[memory.id for memory in group] for group in groups],
-    }
-
-
-def _size(memory: Memory) -> int:
-    return len(memory.text.encode("utf-8", "replace")) + sum(len(tag) + 1 for tag in memory.tags)
-
-
-def _report(run: Run) -> dict[str, Any]:
-    return {
+async def _report(parts: Parts, caller: Caller, run: Run) -> dict[str, Any]:
+    """The numbers of a run: its bands, its bytes, what was applied, and by name what was not."""
+    shown = ("bands", "searchable_bytes", "themes", "single", "kept_as_they_are", "phase", "notice", "left_out")
+    applied: dict[str, str] = run.plan.get("applied", {})
+    report = {
         "target": run.target,
-        **{key: value for key, value in run.plan.items() if key != "clusters"},
+        **{key: run.plan[key] for key in shown if run.plan.get(key)},
         "clusters": len(run.plan.get("clusters", ())),
-        "applied": False,
+        "applied": len(applied),
     }
+    if run.plan.get("skipped"):
+        report["skipped"] = run.plan["skipped"]
+    if run.plan.get("improved"):
+        report["improved"] = len(run.plan["improved"])
+    if not applied:
+        return report
+    summaries = await parts.store.memories.get(caller.grant, list(applied.values()))
+    members = await parts.store.memories.get(caller.grant, [one for summary in summaries for one in summary.parents])
+    report["memories"] = len(members)
+    report["compressed_bytes"] = {"before": sum(map(size, members)), "after": sum(map(size, summaries))}
+    operation = await parts.store.journal.operation(caller.grant, run.plan["operation"])
+    report["operation_id"] = run.plan["operation"]
+    if operation is not None and operation.undone_by is not None:
+        report["undone_by"] = operation.undone_by
+    return report
 
 
 async def _show(parts: Parts, caller: Caller, run: Run, request: CompressIn) -> CompressOut:
-    """One page of the plan: as many clusters with their lines as the budget carries."""
-    groups: list[list[str]] = run.plan.get("clusters", [])
+    """One page of the run: as many clusters with their lines as the budget carries, those of a started one with texts.
+
+    A started run offers its members' texts, so that a better summary can be written; a text too long for the page is
+    cut, which its ellipsis shows, and its id opens the rest.
+    """
+    clusters: list[list[str]] = run.plan.get("clusters", [])
+    status = await _shown_status(parts, caller, run)
+    applied: dict[str, str] = {} if status == "cancelled" else run.plan.get("applied", {})
     start, _ = read_cursor(request.cursor, default=0)
     shown: list[Cluster] = []
     left = request.max_tokens
-    for index in range(start, len(groups)):
-        memories = await parts.store.memories.get(caller.grant, groups[index])
-        line = cut_line(episode_line([("", memory.text) for memory in memories])) if memories else "(erased since)"
-        left -= count_tokens(line) + _CLUSTER_OVERHEAD + 4 * len(groups[index])
+    for at in range(start, len(clusters)):
+        memories = await parts.store.memories.get(caller.grant, clusters[at])
+        offered = cluster_id(at) in applied
+        cluster = await _cluster(parts, caller, at, memories, applied, request.max_tokens)
+        left -= _cost(cluster)
         if shown and left < 0:
             break
-        shown.append(Cluster(id=f"c{index + 1}", line=line, memories=groups[index]))
+        shown.append(cluster)
+        if offered and left < request.max_tokens // 4:
+            break
     following = start + len(shown)
-    more = following < len(groups)
+    more = following < len(clusters)
     return CompressOut(
         run_id=run.id,
-        status="cancelled" if run.status == "cancelled" else "planned",
-        report=_report(run),
+        status=status,
+        report=await _report(parts, caller, run),
         clusters=shown or None,
         truncated=more,
         cursor=f"t{following}.0" if more else None,
     )
+
+
+def _cost(cluster: Cluster) -> int:
+    texts = sum(count_tokens(text) for text in cluster.texts or ())
+    return count_tokens(cluster.line) + texts + _CLUSTER_OVERHEAD + _ID_TOKENS * len(cluster.memories)
+
+
+async def _cluster(
+    parts: Parts, caller: Caller, at: int, memories: Sequence[Memory], applied: dict[str, str], max_tokens: int
+) -> Cluster:
+    ids = [memory.id for memory in memories]
+    summary = (
+        await parts.store.memories.get(caller.grant, [applied[cluster_id(at)]]) if cluster_id(at) in applied else []
+    )
+    if not summary:
+        line = cut_line(episode_line([("", memory.text) for memory in memories])) if memories else "(erased since)"
+        return Cluster(id=cluster_id(at), line=line, memories=ids)
+    line = cut_line(episode_line([("", summary[0].text)])) or "(no line)"
+    budget = max_tokens - _CLUSTER_OVERHEAD - count_tokens(line) - _ID_TOKENS * len(ids)
+    costs = [count_tokens(memory.text) for memory in memories]
+    shares = pack(costs, max(budget, _SHORTEST * len(ids)), minimum=_SHORTEST)
+    texts = [cut(memory.text, max(share, _SHORTEST))[0] for memory, share in zip(memories, shares, strict=True)]
+    return Cluster(id=cluster_id(at), line=line, memories=ids, texts=texts)

@@ -28,6 +28,7 @@ from middleout_mcp.times import to_iso
 _OPERATIONS = 20  # how many operations of a memory are listed
 _LISTED = 20  # tags, holders and earlier versions of a memory that are shown
 _NO_TURN = 0  # stands for the sequence number of memories that no turn of the episode speaks of
+_SOURCES = 1  # the part of a cursor that counts sources; part 0 counts characters of the text
 _TURNS_READ = 1000  # no page holds more turns than this, whatever its budget
 
 
@@ -144,10 +145,12 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
         return None
     memory = found[0]
     part, offset = read_cursor(request.cursor, default=0)
-    if part != 0 or offset > len(memory.text):
+    if part not in (0, _SOURCES) or offset > max(len(memory.text), len(memory.parents)):
         raise InvalidInput("that cursor belongs to something else; open this memory without it")
+    if part == _SOURCES:
+        return await _sources(parts, caller, memory, offset, request.max_tokens, now)
     page = page_turns([_as_turn(memory)], offset, request.max_tokens)
-    sources, _ = glance(await visible(parts, caller, memory.parents), now, request.max_tokens // 3)
+    sources = await _sources(parts, caller, memory, 0, request.max_tokens - count_tokens(page.texts[0]), now)
     use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
     if memory.namespace == caller.grant.write:
         parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
@@ -156,13 +159,27 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
         id=memory.id,
         type="summary" if memory.kind is Kind.SUMMARY else "memory",
         text=page.texts[0],
-        memories=sources or None,
+        memories=None if page.cursor else sources.memories,
         details={
             "record": shown.model_dump(exclude={"text", "pointers"}, exclude_none=True),
             **await _details(parts, caller, memory),
         },
-        truncated=page.cursor is not None,
-        cursor=page.cursor,
+        truncated=(page.cursor or sources.cursor) is not None,
+        cursor=page.cursor or sources.cursor,
+    )
+
+
+async def _sources(parts: Parts, caller: Caller, memory: Memory, start: int, max_tokens: int, now: datetime) -> OpenOut:
+    """A page of what a memory was made from, from the one with index `start` on; each in full where it fits."""
+    found = await visible(parts, caller, memory.parents)
+    shown, left_out = glance(found[start:], now, max_tokens) if found[start:] else ([], 0)
+    more = f"t{_SOURCES}.{start + len(shown)}" if left_out else None
+    return OpenOut(
+        id=memory.id,
+        type="summary" if memory.kind is Kind.SUMMARY else "memory",
+        memories=shown or None,
+        truncated=more is not None,
+        cursor=more,
     )
 
 

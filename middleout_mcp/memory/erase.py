@@ -43,7 +43,15 @@ async def erase(
         derived=list(erasure.dropped_summaries) or None,
         erasure="complete" if erasure.complete else "pending",
         operation_id=erasure.operation.id,
-        notice=_GONE if erasure.complete else _PENDING,
+        notice=(_GONE if erasure.complete else _PENDING) + _surfaced(memories, set(erasure.memory_ids)),
+    )
+
+
+def _surfaced(memories: Sequence[Memory], gone: set[str]) -> str:
+    """What to say where a summary was erased by itself: what it was made from is found again."""
+    sources = [parent for memory in memories for parent in memory.parents if parent not in gone]
+    return (
+        f" What it was made from is found again; erase that too if it must go: {', '.join(sources)}." if sources else ""
     )
 
 
@@ -130,6 +138,7 @@ class _Removal:
             known_by=None if memory.known_by is None else tuple(self.clean(holder) for holder in memory.known_by),
             status=memory.status if _says_something(text) else Status.REDACTED,
             redacted=True,
+            summary_id=None,  # the summary goes, and is made anew from what is left
             embedded=False,
             version=memory.version + 1,
             ref=memory.ref if memory.ref is None or self.clean(memory.ref) == memory.ref else None,

@@ -112,6 +112,16 @@ def agent_name(parts: Parts, given: str) -> str:
     return line[:_AGENT_KEPT].strip() or UNKNOWN_AGENT
 
 
+async def screened_text(parts: Parts, text: str, what: str) -> str:
+    """A text of several lines as it may be stored: checked, cleaned, secrets redacted. Raises InvalidInput."""
+
+    def work() -> str:
+        clean = clean_text(text, max_bytes=parts.settings.max_text_bytes, what=what)
+        return screen(clean, parts.find_secrets).text
+
+    return await run_sync(work)
+
+
 def scope_name(parts: Parts, text: str, what: str) -> str:
     """A scope; "this project" is the project of the settings, where one is set (DESIGN §9)."""
     line = name(parts, text, what)

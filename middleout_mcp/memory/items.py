@@ -57,6 +57,8 @@ def item(
     if text is not None and text != memory.text:
         warnings.append(CUT)
         pointers.append(Pointer(id=memory.id, tokens=count_tokens(memory.text) + ITEM_OVERHEAD))
+    elif memory.kind is Kind.SUMMARY:
+        pointers.append(Pointer(id=memory.id, tokens=len(memory.parents) * (ITEM_OVERHEAD + GLANCE)))
     episode = (episodes or {}).get(memory.episode_id or "")
     if episode is not None and not episode.archived:
         pointers.append(Pointer(id=episode.id, tokens=episode.tokens))

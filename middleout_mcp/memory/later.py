@@ -1,14 +1,9 @@
 """Work that no answer waits for: use notes, session times, back-fill."""
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 
 import anyio
-
-from middleout_mcp.errors import MiddleoutError
-
-logger = logging.getLogger(__name__)
 
 Job = Callable[[], Awaitable[None]]
 
@@ -29,16 +24,13 @@ class Later:
             self._idle = anyio.Event()
         self._wake.set()
 
-    async def run(self) -> None:
-        """Run jobs until cancelled; a job that fails on purpose is logged by its code, and the next one runs."""
+    async def run(self, guarded: Callable[[Job], Awaitable[None]]) -> None:
+        """Run jobs until cancelled, each within `guarded`, so that one that fails stops no other."""
         while True:
             await self._wake.wait()
             while self._jobs:
                 job = self._jobs.popleft()
-                try:
-                    await job()
-                except MiddleoutError as error:
-                    logger.warning("a background job failed (%s)", error.code)
+                await guarded(job)
             self._wake = anyio.Event()
             self._idle.set()
 

@@ -12,6 +12,7 @@ from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import operation_details, turn_out
 from middleout_mcp.memory.paging import TURN_OVERHEAD, page_turns, read_cursor
 from middleout_mcp.memory.parts import Parts
+from middleout_mcp.ports import JobState
 from middleout_mcp.records import Caller, Episode, Thread
 from middleout_mcp.times import parse_time, to_iso
 
@@ -182,6 +183,17 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
     )
 
 
+def _job(job: JobState, off: Sequence[str]) -> dict[str, Any]:
+    """What is known of a scheduled job."""
+    told = {"last_run": job.last_run, "next_run": None if job.name in off or "all" in off else job.next_run}
+    return {
+        "job": job.name,
+        **{name: to_iso(time) for name, time in told.items() if time is not None},
+        **({"off": True} if job.name in off or "all" in off else {}),
+        **({"last_error": job.last_error} if job.last_error else {}),
+    }
+
+
 async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
     """Counts of what the caller may see, the embedder, the file, and the newest operations with whether they undo."""
     counts = await parts.store.memories.count(caller.grant)
@@ -199,6 +211,7 @@ async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
             "dimension": embedding.dimension,
             "loaded": bool(parts.embedder and parts.embedder.loaded),
         },
+        "jobs": [_job(job, parts.settings.jobs_off) for job in await parts.store.control.jobs()],
         "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version", "lost") if health.get(key)},
         "operations": [operation_details(operation) for operation in operations],
     }

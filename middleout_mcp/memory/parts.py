@@ -9,9 +9,10 @@ from zoneinfo import ZoneInfo
 import anyio
 
 from middleout_mcp.errors import EmbedderUnavailable
+from middleout_mcp.memory.gate import Gate
 from middleout_mcp.memory.later import Later
 from middleout_mcp.memory.sittings import Sitting, Sittings
-from middleout_mcp.ports import Clock, Embedder, FindSecrets, Store
+from middleout_mcp.ports import Clock, Clusterer, Embedder, FindSecrets, Store
 from middleout_mcp.records import Caller, Grant, Vector
 from middleout_mcp.settings import Settings
 
@@ -34,8 +35,13 @@ class Parts:
     settings: Settings
     sittings: Sittings
     later: Later
+    """Small work that no answer waits for; done before the process leaves."""
     filing: anyio.Lock = field(default_factory=anyio.Lock)
     """Held by a call that plans anew after a conflict with another writer."""
+    clusterer: Clusterer | None = None
+    gate: Gate = field(default_factory=Gate)
+    runs: Later = field(default_factory=Later)
+    """Compression that a caller asked for; what is not done when the process leaves is done by the next one."""
     warned: set[str] = field(default_factory=set)
     """Warnings given already: each cause is logged once."""
 

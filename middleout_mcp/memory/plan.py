@@ -16,6 +16,7 @@ from middleout_mcp.memory.filing import Stretch, file_episode, place
 from middleout_mcp.memory.intake import Intake, MemoryDraft
 from middleout_mcp.memory.items import anothers_private
 from middleout_mcp.memory.parts import Parts
+from middleout_mcp.memory.runs import release
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import DEFAULTS, USED
 from middleout_mcp.records import (
@@ -69,6 +70,7 @@ async def make_plan(
     else:
         await filer.by_rule(events(stretch.drafts))
     await _feedback(parts, caller, sitting, request, plan)
+    await release(parts, caller, plan.changes)
     if plan.episode is not None:
         ids = (result.id for result in plan.results if result.id and Action.REJECTED not in result.actions)
         plan.episode = replace(plan.episode, memory_ids=tuple(dict.fromkeys((*plan.episode.memory_ids, *ids))))

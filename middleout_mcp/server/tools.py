@@ -204,9 +204,9 @@ def _compress(app: "App") -> _Spec[CompressIn, CompressOut]:
         name="compress",
         title="Compress",
         description=(
-            "Plan how old memories fold into summaries that can be opened and undone. `target`: middle, thread:ID, "
-            "tag:NAME, ids, or cancel. `run_id` shows a plan again. Starting one (`dry_run`=false, `summaries`) is not "
-            "supported yet."
+            "Fold old memories into summaries that can be opened and undone. `target`: middle, thread:ID, tag:NAME, "
+            "ids, or cancel. First plans; `dry_run`=false applies, also to a planned `run_id`; `run_id` alone tells "
+            "progress and shows texts, for which `summaries` may give better ones."
         ),
         request=CompressIn,
         result=CompressOut,

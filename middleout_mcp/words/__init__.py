@@ -5,11 +5,12 @@ ways to read one, so that each function takes linear time on any text; lone surr
 are short on purpose: they decide what is *not* worth a second look, and what they do not know counts as content.
 """
 
-from middleout_mcp.words.content import has_negation, is_substantive, names, numbers
+from middleout_mcp.words.content import COMMON, has_negation, is_substantive, names, numbers
 from middleout_mcp.words.line import episode_line
 from middleout_mcp.words.text import STOP_WORDS, cjk_bigrams, fold, sentences, terms
 
 __all__ = [
+    "COMMON",
     "STOP_WORDS",
     "cjk_bigrams",
     "episode_line",

@@ -24,7 +24,7 @@ def embedder() -> FakeEmbedder:
 @pytest.fixture
 async def app(tmp_path: Path, clock: FakeClock, embedder: FakeEmbedder) -> AsyncIterator[App]:
     opened = open_app(Settings(home=tmp_path), clock=clock, embedder=embedder)
-    async with opened.running():
+    async with opened.running(scheduled=False):
         yield opened
 
 

@@ -222,7 +222,8 @@ def _hmac(key: bytes, memory: Memory) -> str:
 def _covered(row: dict[str, Any], namespace: str) -> str:
     """What the hash covers: not `undone_by` and `undoable`, which change, nor the reason, which may be taken out."""
     parts = [row[name] for name in ("id", "kind", "at", "agent", "session", "memory_ids", "episode_ids", "counts")]
-    return to_json([namespace, *parts, row["undoes"], row["content"]])
+    more = [] if row["part_of"] is None else [row["part_of"]]  # no operation had this field at first
+    return to_json([namespace, *parts, row["undoes"], row["content"], *more])
 
 
 def _hash(previous: str, covered: str) -> str:

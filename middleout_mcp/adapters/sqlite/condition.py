@@ -42,6 +42,11 @@ def _visible(condition: Filter) -> Iterator[_Part]:
         yield "m.privacy <> 'private' OR m.agent = ?", (bindable(condition.agent),)
     if not condition.sensitive:
         yield "m.privacy <> 'sensitive'", ()
+    if not condition.compressed:
+        yield "m.summary_id IS NULL", ()
+    if condition.lapsed:
+        lapsed, values = _lapsed(condition)
+        yield f"m.status = 'live' AND ({lapsed})", values
 
 
 def _of_status(condition: Filter) -> _Part:

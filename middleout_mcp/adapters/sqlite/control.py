@@ -1,14 +1,16 @@
-"""The control role: runs, health, closing."""
+"""The control role: runs, leases and jobs, health, closing."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import anyio.to_thread
 
 from middleout_mcp.adapters.sqlite import audit, namespaces
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
-from middleout_mcp.adapters.sqlite.namespaces import readable, within
-from middleout_mcp.adapters.sqlite.rows import RUN, bindable, upsert
+from middleout_mcp.adapters.sqlite.namespaces import readable, within, written
+from middleout_mcp.adapters.sqlite.rows import JOB, LEASE, RUN, assignments, bindable, upsert
+from middleout_mcp.ports import JobState, Lease
 from middleout_mcp.records import Grant, Run
 
 
@@ -18,14 +20,19 @@ class Control:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def save_run(self, grant: Grant, run: Run) -> None:
+    async def save_run(self, grant: Grant, run: Run, *, expect: str | None = None) -> bool:
         """See the port."""
 
-        def work(connection: Connection) -> None:
+        def work(connection: Connection) -> bool:
             values = {**RUN.encode(run), "namespace": namespaces.ensure(connection, grant, [run])}
-            connection.execute(upsert("run", tuple(values), ("namespace", "id")), values)
+            if expect is None:
+                connection.execute(upsert("run", tuple(values), ("namespace", "id")), values)
+                return True
+            stands = "namespace = :namespace AND id = :id AND status = :was"
+            connection.execute(f"UPDATE run SET {assignments(tuple(values))} WHERE {stands}", {**values, "was": expect})
+            return connection.changes() > 0
 
-        await self._database.write(work)
+        return await self._database.write(work)
 
     async def run(self, grant: Grant, run_id: str) -> Run | None:
         """See the port."""
@@ -39,6 +46,71 @@ class Control:
             return None if row is None else RUN.decode(row[1:], names[row[0]])
 
         return await self._database.read(work)
+
+    async def runs(self, grant: Grant, status: str) -> list[Run]:
+        """See the port."""
+
+        def work(connection: Connection) -> list[Run]:
+            place = within("r.namespace", written(connection, grant))
+            rows = connection.execute(
+                f"SELECT {RUN.select('r')} FROM run r WHERE {place} AND r.status = ? ORDER BY r.created_at, r.id",
+                (bindable(status),),
+            )
+            return [RUN.decode(row, grant.write) for row in rows]
+
+        return await self._database.read(work)
+
+    async def lease(self, name: str, holder: str, now: datetime, until: datetime) -> Lease:
+        """See the port."""
+
+        def held(connection: Connection) -> Lease | None:
+            row = connection.execute(f"SELECT {LEASE.select('l')} FROM lease l WHERE l.name = ?", (name,)).fetchone()
+            return None if row is None else LEASE.decode(row, name)
+
+        def work(connection: Connection) -> Lease:
+            lease = held(connection)
+            if lease is not None and _is_anothers(lease, holder, now, until):
+                return lease
+            since = lease.since if lease is not None and lease.holder == holder and lease.until > now else now
+            taken = Lease(name=name, holder=holder, since=since, until=until)
+            if until <= now:
+                connection.execute("DELETE FROM lease WHERE name = ? AND holder = ?", (name, holder))
+            else:
+                values = {**LEASE.encode(taken), "name": name}
+                connection.execute(upsert("lease", tuple(values), ("name",)), values)
+            return taken
+
+        seen = await self._database.read(held)
+        if seen is not None and _is_anothers(seen, holder, now, until):
+            return seen  # the usual answer of a process that does not lead: nothing is written
+        return await self._database.write(work)
+
+    async def jobs(self) -> list[JobState]:
+        """See the port."""
+
+        def work(connection: Connection) -> list[JobState]:
+            rows = connection.execute(f"SELECT j.name, {JOB.select('j')} FROM job j ORDER BY j.name")
+            return [JOB.decode(row[1:], row[0]) for row in rows]
+
+        return await self._database.read(work)
+
+    async def save_job(self, job: JobState) -> None:
+        """See the port."""
+
+        def work(connection: Connection) -> None:
+            values = {**JOB.encode(job), "name": job.name}
+            connection.execute(upsert("job", tuple(values), ("name",)), values)
+
+        await self._database.write(work)
+
+    async def namespaces(self) -> list[str]:
+        """See the port."""
+        rows = "SELECT name FROM namespace ORDER BY name"
+        return await self._database.read(lambda connection: [name for (name,) in connection.execute(rows)])
+
+    async def checkpoint(self) -> bool:
+        """See the port."""
+        return await self._database.truncate_journal()
 
     async def health(self) -> Mapping[str, Any]:
         """See the port."""
@@ -67,3 +139,8 @@ class Control:
     async def close(self) -> None:
         """See the port."""
         await self._database.close()
+
+
+def _is_anothers(lease: Lease, holder: str, now: datetime, until: datetime) -> bool:
+    """Whether someone else holds it still. All ask for the same length of time: what ends later is an error."""
+    return lease.holder != holder and now < lease.until and (until <= now or lease.until <= until)

@@ -304,6 +304,11 @@ def rewrite(
     """Overwrite text in place and destroy every earlier copy of it: versions, undo content, vectors, index rows."""
     namespace = namespaces.ensure(connection, grant, [*memories, *episodes, operation])
     space = vectors.space(connection)
+    work = _Erasing(connection, namespace, operation)
+    ids = {memory.id for memory in memories}
+    for made in work.derived(ids):  # a summary repeats what its sources say; it is made anew from what they say now
+        if made.id not in ids:
+            work.drop_memory(made)
     seals = []
     for memory in memories:
         row = write_memory(connection, space, namespace, memory, None)

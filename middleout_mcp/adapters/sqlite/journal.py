@@ -1,18 +1,41 @@
 """The journal role: operations, undo, and the use log."""
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from middleout_mcp.adapters.sqlite import audit, namespaces, vectors, writing
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import readable, within
-from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable
+from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable, from_list
 from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.records import Grant, Memory, Operation, Privacy, Status, Use
 
 _SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
+_WHOLE = "coalesce(o.part_of, o.id)"  # a continuation counts as the operation that it continues
+
+
+def _decoded(connection: Connection, rows: Iterable[Any], names: Mapping[int, str]) -> list[Operation]:
+    """The operations of these rows, each with what its continuations touched and counted."""
+    whole = []
+    for namespace, *values in rows:
+        operation = OPERATION.decode(values, names[namespace])
+        parts = connection.execute(
+            "SELECT memory_ids, episode_ids, counts FROM operation WHERE namespace = ? AND part_of = ? ORDER BY seq",
+            (namespace, operation.id),
+        )
+        for memory_ids, episode_ids, counts in parts:
+            operation = replace(
+                operation,
+                memory_ids=tuple(dict.fromkeys((*operation.memory_ids, *from_list(memory_ids)))),
+                episode_ids=tuple(dict.fromkeys((*operation.episode_ids, *from_list(episode_ids)))),
+                counts=dict(Counter(operation.counts) + Counter(json.loads(counts))),
+            )
+        whole.append(operation)
+    return whole
 
 
 class Journal:
@@ -26,10 +49,11 @@ class Journal:
 
         def work(connection: Connection) -> Operation | None:
             names = readable(connection, grant)
-            row = connection.execute(
-                f"{_SELECT} WHERE {within('o.namespace', names)} AND o.id = ?", (bindable(operation_id),)
-            ).fetchone()
-            return None if row is None else OPERATION.decode(row[1:], names[row[0]])
+            rows = connection.execute(
+                f"{_SELECT} WHERE {within('o.namespace', names)} AND o.id = ? AND o.part_of IS NULL",
+                (bindable(operation_id),),
+            ).fetchall()
+            return next(iter(_decoded(connection, rows, names)), None)
 
         return await self._database.read(work)
 
@@ -43,13 +67,17 @@ class Journal:
             touched = ""
             values: tuple[Any, ...] = ()
             if memory_id is not None:
-                touched = " AND o.seq IN (SELECT operation FROM operation_memory WHERE memory_id = ?)"
+                touched = (
+                    f" AND o.id IN (SELECT {_WHOLE.replace('o.', 'p.')} FROM operation_memory t"
+                    " JOIN operation p ON p.seq = t.operation WHERE t.memory_id = ? AND p.namespace = o.namespace)"
+                )
                 values = (bindable(memory_id),)
             rows = connection.execute(
-                f"{_SELECT} WHERE {within('o.namespace', names)}{touched} ORDER BY o.seq DESC LIMIT ? OFFSET ?",
+                f"{_SELECT} WHERE {within('o.namespace', names)} AND o.part_of IS NULL{touched}"
+                " ORDER BY o.seq DESC LIMIT ? OFFSET ?",
                 (*values, limit, offset),
-            )
-            return [OPERATION.decode(row[1:], names[row[0]]) for row in rows]
+            ).fetchall()
+            return _decoded(connection, rows, names)
 
         return await self._database.read(work)
 
@@ -90,8 +118,9 @@ class _Undoing:
     def run(self, operation_id: str) -> writing.Applied:
         """Undo and record it. Raises NotFound or InvalidInput."""
         seq, undoes = self._check(operation_id)
-        self._memories(seq)
-        self._episodes(seq)
+        for part in self._parts(seq, operation_id):
+            self._memories(part)
+            self._episodes(part)
         restored = len(self.written) + len(self.episodes)
         operation = replace(
             self.operation,
@@ -110,9 +139,18 @@ class _Undoing:
             self._stands_again(undoes)
         return writing.Applied(operation, head)
 
+    def _parts(self, seq: int, operation_id: str) -> list[int]:
+        """The numbers of the operation and of what continues it, newest first: so each was left by the next."""
+        rows = self.connection.execute(
+            "SELECT seq FROM operation WHERE namespace = ? AND part_of = ? ORDER BY seq DESC",
+            (self.namespace, operation_id),
+        )
+        return [*(part for (part,) in rows), seq]
+
     def _check(self, operation_id: str) -> tuple[int, str | None]:
         row = self.connection.execute(
-            "SELECT seq, undoable, undone_by, undoes, kind FROM operation WHERE namespace = ? AND id = ?",
+            "SELECT seq, undoable, undone_by, undoes, kind FROM operation"
+            " WHERE namespace = ? AND id = ? AND part_of IS NULL",
             (self.namespace, bindable(operation_id)),
         ).fetchone()
         if row is None:
@@ -132,17 +170,16 @@ class _Undoing:
 
     def _stands_again(self, operation_id: str) -> None:
         """The records are as that operation left them, under newer versions: it can be undone from these."""
-        seq = self.connection.execute(
-            "SELECT seq FROM operation WHERE namespace = ? AND id = ?", (self.namespace, operation_id)
-        ).get
+        parts = "operation IN (SELECT seq FROM operation WHERE namespace = ? AND ? IN (id, part_of))"
+        whole = (self.namespace, operation_id)
         for row in self.written:
             self.connection.execute(
-                "UPDATE undo_memory SET after = ?, use_after = ? WHERE operation = ? AND memory = ?",
-                (row.memory.version, row.memory.use, seq, row.n),
+                f"UPDATE undo_memory SET after = ?, use_after = ? WHERE {parts} AND memory = ?",
+                (row.memory.version, row.memory.use, *whole, row.n),
             )
         for n, _, revision in self.episodes:
             self.connection.execute(
-                "UPDATE undo_episode SET after = ? WHERE operation = ? AND episode = ?", (revision, seq, n)
+                f"UPDATE undo_episode SET after = ? WHERE {parts} AND episode = ?", (revision, *whole, n)
             )
 
     def _memories(self, seq: int) -> None:
@@ -169,7 +206,7 @@ class _Undoing:
                 earlier = MEMORY.unpack(record, self.operation.namespace)
                 since = max(0.0, current.use - use_after)
                 earlier = replace(earlier, use=earlier.use + since, last_used_at=current.last_used_at)
-            put_back.append((current, replace(earlier, version=after + 1, updated_at=self.operation.at)))
+            put_back.append((current, replace(earlier, version=after + 1)))
         for current, earlier in sorted(put_back, key=lambda pair: pair[1].ref is not None):  # a reference let go first
             if _reference(earlier) != _reference(current) and self._taken(earlier):
                 self.skipped += 1

@@ -82,7 +82,8 @@ class Memories:
 
         def work(connection: Connection) -> dict[str, list[Memory]]:
             names = written(connection, grant)
-            tail = f"WHERE {within('m.namespace', names)} AND m.text_hash = ? AND m.status = 'live' ORDER BY m.n"
+            live = "m.status = 'live' AND m.summary_id IS NULL"
+            tail = f"WHERE {within('m.namespace', names)} AND m.text_hash = ? AND {live} ORDER BY m.n"
             found = {}
             for text in dict.fromkeys(texts):
                 same = select(connection, names, tail, (writing.text_hash(text),))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from middleout_mcp.ports import JobState, Lease
 from middleout_mcp.records import (
     Episode,
     Kind,
@@ -150,6 +151,8 @@ OPERATION = Codec(
     Operation, outside="namespace", times="at", lists="memory_ids episode_ids", flags="undoable", data="counts"
 )
 RUN = Codec(Run, outside="namespace", times="created_at updated_at", data="plan")
+LEASE = Codec(Lease, outside="name", times="since until")
+JOB = Codec(JobState, outside="name", times="last_run next_run", data="data")
 
 
 def insert(table: str, columns: Sequence[str]) -> str:

@@ -162,12 +162,23 @@ CREATE UNIQUE INDEX memory_ref ON memory (namespace, ref, ({HOLDER})) WHERE ref 
 ALTER TABLE tombstone ADD COLUMN holder TEXT NOT NULL DEFAULT '';
 """
 
+_JOBS = """
+ALTER TABLE operation ADD COLUMN part_of TEXT;
+CREATE INDEX operation_part ON operation (namespace, part_of) WHERE part_of IS NOT NULL;
+CREATE INDEX run_status ON run (namespace, status);
+CREATE TABLE lease (name TEXT PRIMARY KEY, holder TEXT NOT NULL, since INTEGER NOT NULL, until INTEGER NOT NULL) STRICT;
+CREATE TABLE job (
+    name TEXT PRIMARY KEY, last_run INTEGER, next_run INTEGER, last_error TEXT, data TEXT NOT NULL
+) STRICT;
+"""
+
 MIGRATIONS: tuple[Migration, ...] = (
     ("0001_content", _CONTENT),
     ("0002_threads", _THREADS),
     ("0003_search", _SEARCH),
     ("0004_journal", _JOURNAL),
     ("0005_references", _REFERENCES),
+    ("0006_jobs", _JOBS),
 )
 
 

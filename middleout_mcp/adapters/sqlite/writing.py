@@ -51,6 +51,7 @@ def apply(connection: Connection, grant: Grant, change: Change, embedder: str | 
     namespace = namespaces.ensure(connection, grant, [*change.memories, *change.episodes, *sessions, operation])
     if not change.vectors.keys() <= {memory.id for memory in change.memories}:
         raise InvalidInput("A vector was given for a memory that is not part of the change.")
+    _check_whole(connection, namespace, operation)
     if embedder is not None and change.vectors and vectors.space(connection).name is None:
         vectors.adopt(connection, embedder, len(next(iter(change.vectors.values()))) // 4)
     space = vectors.space(connection)
@@ -87,6 +88,18 @@ def undo_is_kept(change: Change) -> bool:
 
 def _union(given: Iterable[str], touched: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*given, *touched]))
+
+
+def _check_whole(connection: Connection, namespace: int, operation: Operation) -> None:
+    """Raise Conflict where the operation continues one that does not stand (any more)."""
+    if operation.part_of is None:
+        return
+    stands = connection.execute(
+        "SELECT 1 FROM operation WHERE namespace = ? AND id = ? AND part_of IS NULL AND undone_by IS NULL",
+        (namespace, operation.part_of),
+    ).get
+    if not stands:
+        raise Conflict("The operation was undone meanwhile; nothing more of it is done.")
 
 
 def write_memory(
