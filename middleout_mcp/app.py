@@ -82,6 +82,7 @@ class App:
         self._runs = 0
         self._scheduled = False
         self._scheduler: Scheduler | None = None
+        self._closing = False
 
     def caller(self, client_name: str | None, key: str) -> Caller:
         """Who calls: the grant from the settings; the agent from there too, else the client's name, as it was given.
@@ -199,6 +200,7 @@ class App:
             if self._runs > 1:  # the same app under a second connection
                 yield
                 return
+            self._closing = False
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._keep_up)
                 try:
@@ -227,12 +229,15 @@ class App:
 
                 await keep_up(parts)
             except MiddleoutError as error:
+                if self._closing:
+                    return  # the store was closed under the work, which the next process takes up
                 logger.warning("%s", error)
                 if self._parts is None:
                     return  # the next call tries again, and tells its caller
             await anyio.sleep(_UPKEEP_SECONDS)
 
     async def _close(self) -> None:
+        self._closing = True
         async with self._opening:
             parts, self._parts = self._parts, None
         if parts is None:

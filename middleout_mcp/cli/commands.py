@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
+_HTTP_PORT = 8484
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _OPTIONS = (
     click.option("--namespace", metavar="NAME", help="The isolation boundary to write and read."),
@@ -80,10 +81,16 @@ def cli(context: click.Context, /, **options: Any) -> None:
 
 @cli.command()
 @shared_options
+@click.option("--http", is_flag=True, help="Serve any number of clients over streamable HTTP, on this machine only.")
+@click.option("--host", metavar="ADDRESS", help="With --http: the loopback address to listen on [default: 127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help=f"With --http: 0 takes a free one [default: {_HTTP_PORT}].")
 @click.pass_context
-def serve(context: click.Context, /, **options: Any) -> None:
-    """Serve one client over standard input and output (the default)."""
-    serve_forever(**chosen(context, **options))
+def serve(context: click.Context, /, http: bool, host: str | None, port: int | None, **options: Any) -> None:
+    """Serve one client over standard input and output (the default), or several over HTTP."""
+    if not http and (host is not None or port is not None):
+        raise click.UsageError("--host and --port go with --http")
+    place = ("127.0.0.1" if host is None else host, _HTTP_PORT if port is None else port)
+    serve_forever(place if http else None, **chosen(context, **options))
 
 
 @cli.command()

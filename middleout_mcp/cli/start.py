@@ -6,14 +6,20 @@ import signal
 from typing import Any, NoReturn
 
 
-def serve(**chosen: Any) -> NoReturn:
-    """Serve over standard input and output with the settings, of which `chosen` wins; never returns."""
+def serve(http: tuple[str, int] | None = None, /, **chosen: Any) -> NoReturn:
+    """Serve over standard input and output, or on host and port over HTTP, with the settings, of which `chosen` wins;
+    never returns.
+    """
     gc.disable()  # imports make nothing but survivors: collecting among them takes a quarter of the start
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave_at_once)
     from middleout_mcp.cli.options import settings_or_exit
 
     settings = settings_or_exit(**chosen)
+    if http is not None:
+        from middleout_mcp.server.http import serve_http
+
+        serve_http(settings, *http)
     from middleout_mcp.server.stdio import serve_stdio
 
     serve_stdio(settings)

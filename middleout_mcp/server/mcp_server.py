@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from mcp.server.context import ServerMiddleware
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, GetPromptResult, InputRequiredResult
@@ -35,8 +36,10 @@ class MemoryServer(MCPServer[None]):
         return await super().get_prompt(name, arguments, context)
 
 
-def build_server(app: "App") -> MemoryServer:
-    """A server over `app`, which runs as long as the server does; its file opens in the background."""
+def build_server(app: "App", *around: ServerMiddleware[Any]) -> MemoryServer:
+    """A server over `app`, which runs as long as the server does; its file opens in the background. What is `around`
+    sees each request first.
+    """
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
@@ -49,7 +52,7 @@ def build_server(app: "App") -> MemoryServer:
         version=__version__,
         instructions=INSTRUCTIONS,
         tools=memory_tools(app),
-        middleware=[CallerMiddleware(app)],
+        middleware=[*around, CallerMiddleware(app)],
         lifespan=lifespan,
         log_level="WARNING",
     )

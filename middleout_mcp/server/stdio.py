@@ -11,7 +11,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -20,14 +19,14 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 
 from middleout_mcp.app import open_app
-from middleout_mcp.server.logs import frames, log_to_stderr
+from middleout_mcp.server.leaving import give_up_later, leave
+from middleout_mcp.server.logs import log_to_stderr
 from middleout_mcp.server.mcp_server import build_server
 from middleout_mcp.server.wire import take_input, take_output
 from middleout_mcp.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-_GRACE_SECONDS = 10.0  # twice the time a write may wait for another process's write
 _EXPLANATION = """\
 middleout-mcp serves the Model Context Protocol on standard input and output: a client starts it, you rarely do.
 Memory file: {file}
@@ -48,7 +47,7 @@ def serve_stdio(settings: Settings) -> NoReturn:
     if sys.stdin.isatty():
         sys.stderr.write(_EXPLANATION.format(file=settings.file, command=_command()))
     server = build_server(open_app(settings))
-    end_input = take_input(take_output(), _give_up_later)
+    end_input = take_input(take_output(), give_up_later)
     gc.freeze()  # what start-up made stays: no collection needs to look at it again
     gc.enable()
     anyio.run(_serve, server, end_input)
@@ -74,32 +73,10 @@ async def _serve(server: MCPServer[None], end_input: Callable[[], None]) -> NoRe
             await server.run_stdio_async()
             tasks.cancel_scope.cancel()
     finally:
-        _leave(sys.exception())
+        leave(sys.exception())
 
 
 async def _end_on_signal(end_input: Callable[[], None]) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for _ in signals:
             end_input()
-
-
-def _leave(error: BaseException | None) -> NoReturn:
-    """End the process without waiting for its threads; a client that closed its end is no error."""
-    failed = error is not None and not _client_left(error)
-    if error is not None and failed:
-        logger.critical("the server stopped: %s", frames(error))
-    sys.stderr.flush()
-    os._exit(1 if failed else 0)
-
-
-def _client_left(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_client_left(each) for each in error.exceptions)
-    return isinstance(error, ConnectionError)
-
-
-def _give_up_later() -> None:
-    """After the end of input: whatever is stuck, such as a write to a client that does not read, ends with us."""
-    timer = threading.Timer(_GRACE_SECONDS, os._exit, (1,))
-    timer.daemon = True
-    timer.start()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -123,3 +124,13 @@ def child(home: Path, *options: str, before: Sequence[str] = (), **environment: 
         started.process.wait()
         for stream in (started.process.stdin, started.process.stdout, started.process.stderr):
             stream.close()
+
+
+@contextmanager
+def serving(home: Path, *options: str, **environment: str) -> Iterator[tuple[Child, str]]:
+    """A child process that serves over HTTP on a free port, and the URL that it names."""
+    environment = {"MIDDLEOUT_EMBEDDER": "none", **environment}
+    with child(home, "serve", "--http", "--port", "0", *options, **environment) as started:
+        named = re.search(r"http://\S+", started.process.stderr.readline().decode())
+        assert named, started.process.stderr.read()
+        yield started, named[0]

@@ -14,7 +14,18 @@ from middleout_mcp.server.wire import mended
 from tests.server.connect import ERAS, EXIT_SECONDS, ROOT, ask, child
 
 WAYS_TO_LEAVE = ["end of input", "SIGTERM", "SIGINT", "SIGHUP"]
-HEAVY = {"numpy", "fastembed", "onnxruntime", "tokenizers", "litellm", "hdbscan", "sklearn", "scipy", "huggingface_hub"}
+HEAVY = {
+    "uvicorn",
+    "numpy",
+    "fastembed",
+    "onnxruntime",
+    "tokenizers",
+    "litellm",
+    "hdbscan",
+    "sklearn",
+    "scipy",
+    "huggingface_hub",
+}
 ANY_SCRIPT = "Zażółć 日本語 🫖 café"
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
@@ -53,6 +64,7 @@ def test_nothing_heavy_is_loaded_by_listing_tools_and_opening_the_file(tmp_path)
     assert "mcp" in loaded
     assert "apsw" in loaded
     assert not loaded & HEAVY
+    assert b"middleout_mcp.server.http" not in err
 
 
 @posix_only
