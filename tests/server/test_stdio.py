@@ -15,7 +15,6 @@ from tests.server.connect import ERAS, EXIT_SECONDS, ROOT, ask, child
 
 WAYS_TO_LEAVE = ["end of input", "SIGTERM", "SIGINT", "SIGHUP"]
 HEAVY = {
-    "uvicorn",
     "numpy",
     "fastembed",
     "onnxruntime",
