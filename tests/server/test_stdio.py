@@ -14,17 +14,7 @@ from middleout_mcp.server.wire import mended
 from tests.server.connect import ERAS, EXIT_SECONDS, ROOT, ask, child
 
 WAYS_TO_LEAVE = ["end of input", "SIGTERM", "SIGINT", "SIGHUP"]
-HEAVY = {
-    "numpy",
-    "fastembed",
-    "onnxruntime",
-    "tokenizers",
-    "litellm",
-    "hdbscan",
-    "sklearn",
-    "scipy",
-    "huggingface_hub",
-}
+HEAVY = {"numpy", "fastembed", "onnxruntime", "tokenizers", "litellm", "hdbscan", "sklearn", "scipy", "huggingface_hub"}
 ANY_SCRIPT = "Zażółć 日本語 🫖 café"
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
