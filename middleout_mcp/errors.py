@@ -10,7 +10,8 @@ MiddleoutError
 │   └── StoreTooNew       the file was written by a newer version
 ├── EmbedderMismatch      the file's vectors come from another model or dimension
 ├── EmbedderUnavailable   no embedder could be loaded; text search goes on without
-└── ClusteringFailed      no themes could be looked for; compression goes on without
+├── ClusteringFailed      no themes could be looked for; compression goes on without
+└── ClientFileError       a client's configuration file cannot be read or changed
 
 Each carries one human sentence and a short `code`; the server maps codes to protocol results in one place.
 """
@@ -80,3 +81,9 @@ class ClusteringFailed(MiddleoutError):
     """The process that looks for themes failed or took too long."""
 
     code = "clustering_failed"
+
+
+class ClientFileError(MiddleoutError):
+    """The configuration file of a client cannot be read or changed. It was left as it is."""
+
+    code = "client_file"

@@ -5,6 +5,7 @@ An environment variable `MIDDLEOUT_NAME` wins over `name` in `config.toml`, whic
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -28,6 +29,11 @@ def config_file() -> Path:
     """Where `config.toml` is looked for: `MIDDLEOUT_HOME`, else the user's config folder."""
     home = os.environ.get("MIDDLEOUT_HOME")
     return (Path(home).expanduser() if home else platformdirs.user_config_path(APP_NAME)) / "config.toml"
+
+
+def variables(names: Iterable[str]) -> dict[str, str]:
+    """Those of the named environment variables that are set to something, such as the ones other programs read."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 class Settings(BaseSettings):
