@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,8 @@ from middleout_mcp.records import EmbeddingState
 if TYPE_CHECKING:
     from middleout_mcp.app import App
 
+LATE = ("demo", "install")
+"""Commands in modules of their own name."""
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 _HTTP_PORT = 8484
@@ -51,18 +54,17 @@ def chosen(context: click.Context, **options: Any) -> dict[str, Any]:
 
 
 class LateCommands(click.Group):
-    """A group whose `demo`, which needs a whole client, is imported when it is asked for."""
+    """A group some of whose commands are imported when they are asked for: what they need is needed by no other."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
-        return sorted([*super().list_commands(ctx), "demo"])
+        return sorted([*super().list_commands(ctx), *LATE])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of that name."""
-        if cmd_name == "demo":
-            from middleout_mcp.cli.demo import demo_command
-
-            return demo_command
+        if cmd_name in LATE:
+            command: click.Command = getattr(import_module(f"middleout_mcp.cli.{cmd_name}"), f"{cmd_name}_command")
+            return command
         return super().get_command(ctx, cmd_name)
 
 
