@@ -320,8 +320,8 @@ def _cut(text: str, node: Node, member: Member) -> Iterator[tuple[int, int, str]
     elif member.comma is not None:
         yield member.comma, member.comma + 1, ""
     gap = text[begin : member.start]
-    start = begin + len(gap.rstrip(_SPACE))
     comments = list(_COMMENT.finditer(gap))
+    start = begin + max(len(gap.rstrip(_SPACE)), comments[-1].end() if comments else 0)
     behind_line_comment = bool(comments) and comments[-1][0].startswith("//")
     if behind_line_comment and not text.startswith(("\n", "\r\n"), end):
         start = text.index("\n", start) + 1

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from middleout_mcp.clients import jsonc
@@ -15,7 +15,7 @@ ENTRY = {"command": "/opt/middleout-mcp", "args": ["--namespace", "ann"]}
 SECTION = "mcpServers"
 
 SPACE = st.sampled_from(["", " ", "\n", "\n  ", "\t", "\r\n    ", "  "])
-SAID = st.sampled_from(["", " x", ' "a": {', " , }", " // ", "/*"])
+SAID = st.sampled_from(["", " x ", ' "a": {', " , }", " // ", "/*"])
 COMMENT = st.one_of(SAID.map(lambda said: f"/*#{said}*/"), SAID.map(lambda said: f"//#{said}\n"))
 TRIVIA = st.lists(st.one_of(SPACE, COMMENT), max_size=3).map("".join)
 KEY = st.text(alphabet='abé"\\/ ', max_size=4)
@@ -85,6 +85,7 @@ def assert_inserted(text: str, changed: str) -> None:
     assert any(after.endswith(before[n:]) for n in range(same + 1))
 
 
+@example(({SECTION: {"a": None}, "": 0}, f'{{"{SECTION}":{{"a":null//# ends in a space \n}},"":0}}'))
 @given(files())
 def test_taking_it_out_again_gives_the_bytes_back(file: tuple[dict[str, Any], str]) -> None:
     data, text = file
@@ -106,6 +107,17 @@ def test_an_entry_taken_out_leaves_the_others_and_the_comments_around_it(file: t
         changed = jsonc.without_entry(text, SECTION, name)
         rest = {key: value for key, value in data[SECTION].items() if key != name}
         assert jsonc.read(changed) == {**data, SECTION: rest}
+        inside = span_of(text, name)
+        assert signs(changed).count("#") == text.count("#") - inside.count("#")
+
+
+def span_of(text: str, name: str) -> str:
+    """The text of a server's entry."""
+    root = jsonc.parse(text)
+    section = root and root.member(SECTION)
+    member = section and section.value.member(name)
+    assert member
+    return text[member.start : member.value.end]
 
 
 @pytest.mark.parametrize(
