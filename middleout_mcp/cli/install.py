@@ -60,7 +60,10 @@ def install_command(
     out: Path | None,
     **options: Any,
 ) -> None:
-    """Connect a client by writing this server into its configuration file. Without CLIENT: list the clients."""
+    """Connect a client by writing this server into its configuration file. Without CLIENT: list the clients.
+
+    CLIENT is claude-desktop, claude-code, cursor, vscode, windsurf, codex or gemini-cli.
+    """
     asked = _Asked(**{**(context.obj or {}), **{key: value for key, value in options.items() if value is not None}})
     _check(client, asked, name, dry_run or remove)
     machine = Machine(sys.platform, Path.home(), variables(THEIR_VARIABLES))

@@ -80,6 +80,11 @@ def test_it_tells_what_it_did_and_what_to_do_next(tmp_path: Path) -> None:
     assert "seems not to be installed" in done(tmp_path, "windsurf")
 
 
+def test_the_help_names_every_client(tmp_path: Path) -> None:
+    said = " ".join(done(tmp_path, "--help").split())
+    assert all(name in said for name in CLIENTS)
+
+
 def test_a_dry_run_prints_the_difference(tmp_path: Path) -> None:
     said = done(tmp_path, "cursor", "--dry-run")
     assert said.startswith("--- ")
