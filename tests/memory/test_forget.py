@@ -87,6 +87,7 @@ async def test_merge_keeps_the_best_source_and_unites_the_rest(app: App, caller:
     assert len((await app.recall(caller, RecallIn(query="Python"))).items) == 2
 
 
+# CASE 34
 async def test_an_id_that_was_just_listed_can_be_deleted(app: App, caller: Caller) -> None:
     await file(app, caller, *(f"Page {number} of the atlas" for number in range(10)))
     listed = (await app.recall(caller, RecallIn(query="page of the atlas", limit=10))).items

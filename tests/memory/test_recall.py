@@ -41,6 +41,7 @@ async def test_an_unrelated_query_gets_an_empty_answer_that_counts_what_was_belo
     assert (len(shown.items), shown.below_floor) == (1, 0)
 
 
+# CASE 25
 @pytest.mark.parametrize(
     "query",
     [

@@ -158,6 +158,7 @@ async def test_an_unknown_id_stores_nothing_of_the_call(app: App, caller: Caller
     assert (await app.recall(caller, RecallIn(query="tree fell"))).items == []
 
 
+# CASE 19
 async def test_a_secret_is_redacted_before_it_is_stored_and_the_caller_is_told(app: App, caller: Caller) -> None:
     result = (await app.remember(caller, RememberIn(memories=[f"The token is {TOKEN} for CI"]))).results[0]
     assert Action.REDACTED in result.actions

@@ -135,6 +135,7 @@ async def test_a_full_disk_refuses_in_a_sentence_loses_nothing_and_still_erases(
                 await ask(client, "open_episode", id=memory_id)
 
 
+# CASE 21
 async def test_another_embedder_is_a_sentence_with_the_mend_and_nothing_is_mixed(tmp_path: Path) -> None:
     async with connected(app_with(tmp_path, dimension=64), "auto") as client:
         await ask(client, "remember", memories=["The first model saw this."])
@@ -161,6 +162,7 @@ async def test_a_reembedding_makes_the_other_embedder_the_right_one(tmp_path: Pa
         assert len((await ask(client, "recall", query="note about lakes", limit=20))["items"]) > 10
 
 
+# CASE 21
 async def test_a_model_whose_dimension_is_not_known_yet_is_never_mixed_with_another(tmp_path: Path) -> None:
     async with connected(app_with(tmp_path, dimension=64), "auto") as client:
         await ask(client, "remember", memories=["The first model saw this."])

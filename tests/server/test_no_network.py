@@ -77,6 +77,7 @@ def test_no_tool_tries_to_reach_the_network(tmp_path: Path, attempts: Path) -> N
     assert attempts.read_text() == ""
 
 
+# CASE 2
 def test_a_model_that_must_be_downloaded_is_looked_for_by_the_first_call_that_needs_it_and_not_before(
     tmp_path: Path, attempts: Path
 ) -> None:

@@ -36,6 +36,7 @@ async def tool_list(tmp_path, era: str) -> tuple[list[Tool], int]:
     return answer.tools, len(json.dumps(wire).encode())
 
 
+# CASE 8
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_tool_list_is_small(tmp_path, era):

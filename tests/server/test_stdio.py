@@ -76,6 +76,7 @@ def test_what_is_heavy_is_loaded_by_the_first_call_that_needs_it(tmp_path):
     assert not loaded & {"litellm", "hdbscan", "sklearn", "scipy"}
 
 
+# CASE 3: nothing but protocol on stdout; CASE 5: no process outlives its client
 @posix_only
 @pytest.mark.parametrize("how", WAYS_TO_LEAVE)
 def test_an_idle_server_leaves_cleanly(tmp_path, how):
@@ -126,6 +127,7 @@ def test_a_client_that_stops_reading_is_left_although_its_input_stays_open(tmp_p
         assert server.process.wait(EXIT_SECONDS) == 0
 
 
+# CASE 5
 @posix_only
 def test_no_server_outlives_a_client_that_was_killed(tmp_path):
     client = (
@@ -144,6 +146,7 @@ def test_no_server_outlives_a_client_that_was_killed(tmp_path):
     assert not server.is_running() or server.status() == psutil.STATUS_ZOMBIE
 
 
+# CASE 4
 @pytest.mark.parametrize(
     "environment",
     [
@@ -223,6 +226,7 @@ def test_a_message_of_a_megabyte_arrives_whole(tmp_path):
         assert is_clean(server.leave())
 
 
+# CASES 1 and 6
 def test_a_corrupt_file_is_a_tool_error_and_no_crash_at_start(tmp_path):
     (tmp_path / "memory.db").write_bytes(b"this is no database" * 1_000)
     with child(tmp_path) as server:
@@ -235,6 +239,26 @@ def test_a_corrupt_file_is_a_tool_error_and_no_crash_at_start(tmp_path):
         assert is_clean(server.leave())
 
 
+# CASE 7: SQLite and its extension come with packages of their own; the standard library's may lack extensions
+@pytest.mark.parametrize("without", ["sqlite3", "sqlite_vec"])
+def test_a_python_without_loadable_extensions_does_not_matter_and_a_missing_package_is_told(tmp_path, without):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules[{without!r}] = sys.modules['_sqlite3'] = None\n"
+    )
+    with child(tmp_path, PYTHONPATH=str(tmp_path)) as server:
+        server.shake_hands()
+        server.begin("tools/list")
+        assert len(server.answer()["result"]["tools"]) == 5
+        stored = server.call("remember", memories=["Ann drinks tea."])
+        if without == "sqlite3":
+            assert stored["structuredContent"]["results"][0]["actions"] == ["stored"]
+            assert server.call("recall", query="a hot beverage for Ann")["structuredContent"]["items"]
+        else:
+            assert "sqlite-vec is missing" in stored["content"][0]["text"]
+        assert is_clean(server.leave())
+
+
+# CASES 1 and 6
 def test_a_file_locked_by_another_process_does_not_delay_the_handshake(tmp_path):
     with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
         server.shake_hands()

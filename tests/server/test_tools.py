@@ -87,6 +87,7 @@ async def test_text_that_looks_like_json_is_stored_and_returned_verbatim(tmp_pat
             await ask(client, "recall", query=text)
 
 
+# CASE 25
 @pytest.mark.anyio
 async def test_queries_full_of_operators_are_words(tmp_path):
     async with connected(new_app(tmp_path), "auto") as client:
@@ -172,6 +173,7 @@ async def test_a_corrupt_file_is_told_by_every_call_and_not_before(tmp_path):
         assert sentence == await refusal(client, "recall", query="tea")
 
 
+# CASE 9
 def test_the_protocol_package_is_used_through_public_names_and_below_its_next_major_version():
     used = [node for path in (ROOT / "middleout_mcp" / "server").glob("*.py") for node in ast.walk(parse(path))]
     modules = [node.module or "" for node in used if isinstance(node, ast.ImportFrom)]
