@@ -121,9 +121,9 @@ async def _all_vectors_are_of(home: Path, model: Path) -> None:
         stored = await parts.store.search.vectors(grant, [memory.id for memory in memories])
         texts = [memory.text for memory in memories]
         assert len(texts) == len(stored) == MEMORIES + 1
-        expected = await parts.embed(texts)
+        assert parts.embedder is not None
+        expected = await parts.embedder.embed(texts)
         bundled = open_embedder("minilm-int8")
-        assert expected is not None
         assert bundled is not None
         former = await bundled.embed(texts)
     vectors = np.array([np.frombuffer(stored[memory.id], "<f4") for memory in memories])
