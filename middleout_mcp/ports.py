@@ -215,7 +215,10 @@ class ThreadStore(Protocol):
         ...
 
     async def save_session(self, grant: Grant, session: Session) -> None:
-        """Insert the session, or overwrite it by id. Raises InvalidInput for one outside `grant.write`."""
+        """Insert the session, or overwrite it by id; what ended stays ended, and turns and last call only grow.
+
+        Raises InvalidInput for one outside `grant.write`.
+        """
         ...
 
 

@@ -1,6 +1,7 @@
 """How a memory is shown: the item of a result, its marks, and what its pointers cost to open."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -8,12 +9,13 @@ from middleout_mcp.budget import count_tokens, cut
 from middleout_mcp.memory.contract import Item, Pointer, TurnOut
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.records import Caller, Episode, Kind, Memory, Operation, Privacy, Status, Turn
-from middleout_mcp.times import to_iso
+from middleout_mcp.times import session_over, to_iso
 
 ITEM_OVERHEAD = 110
 """Prompt tokens that the other fields of one item cost beside its text, in the structured form, the longer one."""
 CUT = "cut"
 """The mark of an item that shows the beginning of its text; its first pointer opens the whole."""
+_SESSIONS = 1000
 GLANCE = 60
 """Prompt tokens of a text that is listed beside something else; its id opens the rest."""
 
@@ -106,7 +108,30 @@ async def episodes_of(parts: Parts, caller: Caller, memories: Sequence[Memory]) 
 
 async def visible(parts: Parts, caller: Caller, ids: Sequence[str]) -> list[Memory]:
     """The memories with these ids that the caller may see at all: sensitive and others' private ones are left out."""
-    return [memory for memory in await parts.store.memories.get(caller.grant, ids) if may_see(memory, caller)]
+    found = await parts.store.memories.get(caller.grant, ids)
+    return await marked_lapsed(parts, caller, [memory for memory in found if may_see(memory, caller)])
+
+
+async def marked_lapsed(parts: Parts, caller: Caller, memories: Sequence[Memory]) -> list[Memory]:
+    """The memories, those expired that were bound to a session which is over, whether or not a job has marked them."""
+    if not any(memory.expires_session and memory.status is Status.LIVE for memory in memories):
+        return list(memories)
+    now = parts.clock.now()
+    known = await parts.store.threads.sessions(caller.grant, limit=_SESSIONS)
+    running = {(session.namespace, session.id) for session in known if not session_over(session, now)}
+    running |= {
+        (sitting.session.namespace, sitting.session.id)
+        for sitting in parts.sittings.all()
+        if not session_over(sitting.session, now)
+    }
+    return [
+        replace(memory, status=Status.EXPIRED)
+        if memory.status is Status.LIVE
+        and memory.expires_session
+        and (memory.namespace, memory.expires_session) not in running
+        else memory
+        for memory in memories
+    ]
 
 
 def may_see(memory: Memory, caller: Caller) -> bool:

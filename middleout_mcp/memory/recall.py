@@ -14,7 +14,7 @@ from middleout_mcp.errors import InvalidInput, NotSupportedYet
 from middleout_mcp.memory.brief import brief
 from middleout_mcp.memory.contract import Item, RecallIn, RecallOut, Withheld
 from middleout_mcp.memory.intake import name, names, scope_name
-from middleout_mcp.memory.items import CUT, ITEM_OVERHEAD, episodes_of, item
+from middleout_mcp.memory.items import CUT, ITEM_OVERHEAD, episodes_of, item, marked_lapsed
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
 from middleout_mcp.memory.sittings import Page, Sitting
@@ -263,9 +263,10 @@ async def _fit(
     shares = pack(costs, max_tokens, minimum=ITEM_OVERHEAD + _SHORTEST)
     if shares and shares[0] == 0:  # a budget too small for anything still gets the beginning of the best
         shares[0] = ITEM_OVERHEAD + _SHORTEST
-    episodes = await episodes_of(parts, caller, [memory for memory, _ in ranked])
+    memories = await marked_lapsed(parts, caller, [memory for memory, _ in ranked])
+    episodes = await episodes_of(parts, caller, memories)
     items: list[Item] = []
-    for (memory, score), share, cost in zip(ranked, shares, costs, strict=False):
+    for memory, (_, score), share, cost in zip(memories, ranked, shares, costs, strict=False):
         if share == 0:
             break
         text = None if share >= cost else cut(memory.text, share - ITEM_OVERHEAD)[0]

@@ -47,6 +47,8 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
+    if change is None:
+        await parts.store.threads.save_session(caller.grant, sitting.session)
     await _after(parts, caller, sitting, plan, end=request.session == "end")
     return _result(plan, vectors, change.operation if change else None)
 

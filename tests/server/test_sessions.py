@@ -145,3 +145,19 @@ async def test_a_server_that_leaves_ends_its_session(tmp_path: Path) -> None:
         assert (await ask(client, "recall", query="rhymes today"))["items"] == []
         shown = await ask(client, "recall", query="rhymes today", include=["expired"])
         assert [item["text"] for item in shown["items"]] == [TEXT]
+
+
+async def test_a_session_that_was_only_named_can_be_searched_at_once(tmp_path: Path) -> None:
+    async with room(tmp_path) as there:
+        await ask(there.client, "remember", session="monday")
+        assert (await ask(there.client, "recall", query="rhymes today", session="monday"))["items"] == []
+
+
+async def test_what_lapsed_with_its_session_is_shown_as_expired(tmp_path: Path) -> None:
+    async with room(tmp_path) as there:
+        there.clock.advance(hours=1)
+        for client in (there.other, there.client):
+            shown = await ask(client, "recall", query="rhymes today", include=["expired"])
+            assert [item["status"] for item in shown["items"]] == ["expired"]
+            opened = await ask(client, "open_episode", id=shown["items"][0]["id"])
+            assert opened["details"]["record"]["status"] == "expired"

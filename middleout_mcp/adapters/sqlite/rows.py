@@ -161,9 +161,14 @@ def insert(table: str, columns: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 
-def upsert(table: str, columns: Sequence[str], keys: Sequence[str], *, kept: Sequence[str] = ()) -> str:
-    """An INSERT with named values that overwrites the row of the same keys, the columns in `kept` aside."""
-    changed = ", ".join(f'"{name}" = excluded."{name}"' for name in columns if name not in (*keys, *kept))
+def upsert(
+    table: str, columns: Sequence[str], keys: Sequence[str], *, otherwise: Mapping[str, str] | None = None
+) -> str:
+    """An INSERT with named values that overwrites the row of the same keys; `otherwise` has columns that get another
+    expression than the new value.
+    """
+    other = otherwise or {}
+    changed = ", ".join(f'"{name}" = ' + other.get(name, f'excluded."{name}"') for name in columns if name not in keys)
     return f"{insert(table, columns)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
 
 

@@ -257,10 +257,17 @@ def write_episode(connection: Connection, namespace: int, episode: Episode) -> t
 
 
 def write_session(connection: Connection, namespace: int, session: Session) -> None:
-    """Insert the session, or overwrite it by id; a name that an erase took away does not come back."""
+    """Insert the session, or overwrite it by id. A name that an erase took away does not come back, what ended stays
+    ended, and a state that was saved late takes no turn and no call away.
+    """
     values = {**SESSION.encode(session), "namespace": namespace}
-    overwrite = upsert("session", tuple(values), ("namespace", "id"), kept=("name",))
-    connection.execute(overwrite, values)
+    grows = {
+        "ended_at": "coalesce(session.ended_at, excluded.ended_at)",
+        "last_at": "max(session.last_at, excluded.last_at)",
+        "turns": "max(session.turns, excluded.turns)",
+        "name": "session.name",
+    }
+    connection.execute(upsert("session", tuple(values), ("namespace", "id"), otherwise=grows), values)
 
 
 def note_uses(connection: Connection, namespace: int, uses: Sequence[Use]) -> None:
