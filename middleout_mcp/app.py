@@ -7,6 +7,7 @@ are imported then, in a thread: their rules about text take a tenth of a second 
 
 import importlib
 import logging
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         RememberIn,
         RememberOut,
     )
+    from middleout_mcp.memory.owner_contract import AuditIn, AuditOut, HealthOut, ListIn, ListOut
     from middleout_mcp.memory.parts import Parts
     from middleout_mcp.ports import Clock, Clusterer, Embedder
     from middleout_mcp.records import EmbeddingState
@@ -55,6 +57,8 @@ _NEEDED = (
     "memory.remember",
 )
 
+OWNER = "command line"
+"""How the log names the owner; the agents of the settings and of clients are programs."""
 _SETTLE_SECONDS = 0.2
 """So long the opening waits for the handshake to be over, unless a call needs the file earlier."""
 _UPKEEP_SECONDS = 5.0
@@ -93,6 +97,10 @@ class App:
         read = tuple(dict.fromkeys((settings.namespace, *settings.read_namespaces)))
         return Caller(Grant(settings.namespace, read), settings.agent or client_name or "", key, settings.project)
 
+    def owner(self) -> Caller:
+        """The person at the command line, who sees every agent's private memories. No server may ask for this."""
+        return replace(self.caller(None, f"command line {os.getpid()}"), agent=OWNER, owner=True)
+
     async def remember(self, caller: Caller, request: "RememberIn") -> "RememberOut":
         """The use case of that name; raises MiddleoutError. So do the four below."""
         async with self._admitted(caller) as (parts, caller):
@@ -127,6 +135,27 @@ class App:
             from middleout_mcp.memory.compress import compress
 
             return await compress(parts, caller, request)
+
+    async def list_memories(self, caller: Caller, request: "ListIn") -> "ListOut":
+        """See `remember`; this and the two below are for the owner."""
+        parts = await self.parts()
+        from middleout_mcp.memory.owner import list_memories
+
+        return await list_memories(parts, caller, request)
+
+    async def audit(self, caller: Caller, request: "AuditIn") -> "AuditOut":
+        """See `list_memories`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.owner import audit
+
+        return await audit(parts, caller, request)
+
+    async def examine(self, caller: Caller) -> "HealthOut":
+        """See `list_memories`."""
+        parts = await self.parts()
+        from middleout_mcp.memory.owner import examine
+
+        return await examine(parts, caller)
 
     async def reembed(self, progress: Callable[[int, int], None]) -> "EmbeddingState":
         """Give every memory a vector of the configured embedder; `progress` hears of done and total memories."""
@@ -193,7 +222,7 @@ class App:
         return Parts(store, embedder, find_secrets, clock, settings, Sittings(), Later(), clusterer=clusterer)
 
     @asynccontextmanager
-    async def _run(self, scheduled: bool) -> AsyncIterator[None]:
+    async def _run(self, *, upkeep: bool, scheduled: bool) -> AsyncIterator[None]:
         self._runs += 1
         self._scheduled = self._scheduled or scheduled
         try:
@@ -202,7 +231,8 @@ class App:
                 return
             self._closing = False
             async with anyio.create_task_group() as self._tasks:
-                self._tasks.start_soon(self._keep_up)
+                if upkeep:
+                    self._tasks.start_soon(self._keep_up)
                 try:
                     yield
                 finally:
@@ -215,9 +245,13 @@ class App:
     def running(self, *, scheduled: bool = True) -> AbstractAsyncContextManager[None]:
         """Open the file and do background work while inside; close within half a second on the way out.
 
-        `scheduled` also does what comes due by itself, which a command that ends at once leaves to the servers.
+        `scheduled` also does what comes due by itself.
         """
-        return self._run(scheduled)
+        return self._run(upkeep=True, scheduled=scheduled)
+
+    def at_hand(self) -> AbstractAsyncContextManager[None]:
+        """Like `running`, for one command: opens the file when a use case asks, and does no work of its own."""
+        return self._run(upkeep=False, scheduled=False)
 
     async def _keep_up(self) -> None:
         """Open the file, then finish what an earlier process left: pending vectors, bytes of an erase."""

@@ -295,6 +295,12 @@ class JournalStore(Protocol):
         """
         ...
 
+    async def first_fault(self) -> str | None:
+        """Walk the hash chain of the whole log, all namespaces: a sentence about the first thing that does not fit, or
+        None. For the owner of the file.
+        """
+        ...
+
     async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
         """Record uses of memories of the write namespace: for each memory and session the greatest weight counts, once.
         Others are passed over.
@@ -360,18 +366,19 @@ class ControlStore(Protocol):
         """Insert or overwrite by name."""
         ...
 
-    async def namespaces(self) -> list[str]:
-        """Every namespace of the file, by name: what jobs walk through."""
-        ...
-
     async def checkpoint(self) -> bool:
         """Move the journal into the file, waiting for nobody; whether all of it could be moved."""
         ...
 
-    async def health(self) -> Mapping[str, Any]:
+    async def health(self, *, thorough: bool = False) -> Mapping[str, Any]:
         """About the file: path, bytes on disk, schema version, SQLite version, pages free; `lost`, sentences about
-        operations that it once held and does not hold any more, as after a damaged journal.
+        operations that it once held and does not hold any more, as after a damaged journal. `thorough` also checks the
+        structure of the whole file: `damage`, a sentence about the first damage, or None.
         """
+        ...
+
+    async def namespaces(self) -> Mapping[str, int]:
+        """Every namespace with how many memories it holds. For jobs and the owner of the file."""
         ...
 
     async def close(self) -> None:

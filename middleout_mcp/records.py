@@ -110,6 +110,13 @@ class Caller:
     agent: str
     key: str
     project: str | None = None
+    owner: bool = False
+    """The person at the command line, who sees every agent's private memories (DESIGN §2). Never set by a server."""
+
+    @property
+    def confined_to(self) -> str | None:
+        """The agent whose private memories alone may be seen, as a `Filter` takes it; None for the owner."""
+        return None if self.owner else self.agent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +337,8 @@ class Filter:
     """Whether memories that a summary stands for may be returned."""
     lapsed: bool = False
     """Only what has expired by `now` and is not marked so yet."""
+    hidden: bool = False
+    """Whether memories suppressed until a later time may be returned."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,7 @@ def may_import(importer: str, imported: str) -> bool:
     if low == 1 and high == 1:
         return within(imported, *SHARED_BY_L1)
     if low == 2 and high > 4:
-        return within(imported, "memory.contract")  # the rest is reached through App
+        return within(imported, "memory.contract", "memory.owner_contract")  # the rest is reached through App
     if low == 3:
         return importer == "app"
     if (importer, unit(imported)) == ("server.http", "web"):

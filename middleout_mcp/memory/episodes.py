@@ -152,7 +152,7 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
     page = page_turns([_as_turn(memory)], offset, request.max_tokens)
     sources = await _sources(parts, caller, memory, 0, request.max_tokens - count_tokens(page.texts[0]), now)
     use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
-    if memory.namespace == caller.grant.write:
+    if memory.namespace == caller.grant.write and not caller.owner:  # the owner looks from outside
         parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
     shown = item(memory, now, text="", episodes=await episodes_of(parts, caller, [memory]))
     return OpenOut(

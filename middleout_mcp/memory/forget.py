@@ -103,7 +103,7 @@ async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: F
     """What could be meant: hits of the query, else the last memories stored or recalled in this session."""
     if request.query is not None:
         statuses = (Status.LIVE, Status.ARCHIVED, Status.EXPIRED, Status.SUPERSEDED)
-        condition = Filter(now=now, agent=caller.agent, statuses=statuses)
+        condition = Filter(now=now, agent=caller.confined_to, statuses=statuses)
         ranked, _ = await search(parts, caller, request.query, condition, now)
         found = [hit.memory for hit in ranked if hit.relevant]
     else:

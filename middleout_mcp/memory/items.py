@@ -33,6 +33,8 @@ def marks(memory: Memory, now: datetime) -> list[str]:
         found.append(str(Status.EXPIRED))
     if memory.redacted:
         found.append("redacted")
+    if memory.suppressed_until is not None and memory.suppressed_until > now:
+        found.append(f"suppressed until {to_iso(memory.suppressed_until)}")
     if memory.state is not None:
         due = f", due {to_iso(memory.due).removesuffix('T00:00:00Z')}" if memory.due else ""
         found.append(f"{memory.state}{due}")
@@ -135,13 +137,13 @@ async def marked_lapsed(parts: Parts, caller: Caller, memories: Sequence[Memory]
 
 
 def may_see(memory: Memory, caller: Caller) -> bool:
-    """Whether the caller may open the memory: private ones only their agent, sensitive ones nobody this way."""
+    """Whether the caller may open the memory: private ones its agent or the owner, sensitive ones nobody here."""
     return memory.privacy is not Privacy.SENSITIVE and not anothers_private(memory, caller)
 
 
 def anothers_private(memory: Memory, caller: Caller) -> bool:
     """Whether the memory is private to another agent, for whom it exists and for the caller does not (DESIGN §2)."""
-    return memory.privacy is Privacy.PRIVATE and memory.agent != caller.agent
+    return memory.privacy is Privacy.PRIVATE and caller.confined_to not in (None, memory.agent)
 
 
 def turn_out(turn: Turn, text: str) -> TurnOut:

@@ -97,7 +97,7 @@ async def condition_of(parts: Parts, caller: Caller, sitting: Sitting, request: 
         raise InvalidInput("since is later than until, and nothing lies between; swap them, or leave one out")
     return Filter(
         now=now,
-        agent=caller.agent,
+        agent=caller.confined_to,
         statuses=tuple(statuses),
         kinds=_kinds(request.kinds),
         tags=names(parts, request.tags, "tags") or (),
@@ -235,8 +235,9 @@ async def _page(
         left = tuple((memory.id, score or 0.0) for memory, score in rest)
         sitting.keep_page(cursor, Page(asked, left, found.below_floor))
     sitting.saw([entry.id for entry in items])
-    uses = tuple(Use(memory_id=entry.id, session=sitting.session.id, at=now, weight=RETURNED) for entry in items)
-    parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, uses))
+    if not caller.owner:  # looking at the store from outside is no use of it
+        uses = tuple(Use(memory_id=entry.id, session=sitting.session.id, at=now, weight=RETURNED) for entry in items)
+        parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, uses))
     withheld = [Withheld(count=found.withheld, reason=_withheld_reason(parts))] if found.withheld else None
     return RecallOut(
         recall_id=recall_id,

@@ -38,7 +38,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
         async with alone:
             plan = await make_plan(parts, caller, sitting, intake, request, now)
             await _embed(parts, plan, vectors)
-            change = _change(sitting, plan, vectors)
+            change = _change(caller, sitting, plan, vectors)
             if change is None:
                 break
             try:
@@ -62,7 +62,7 @@ async def _embed(parts: Parts, plan: Plan, vectors: dict[str, Vector]) -> None:
         vectors.update(zip(texts, made, strict=True))
 
 
-def _change(sitting: Sitting, plan: Plan, vectors: dict[str, Vector]) -> Change | None:
+def _change(caller: Caller, sitting: Sitting, plan: Plan, vectors: dict[str, Vector]) -> Change | None:
     """The one write of this call, or None where nothing is new."""
     states = plan.changes.states()
     if not (states or plan.stretch.fresh or plan.episode or plan.uses):
@@ -83,7 +83,7 @@ def _change(sitting: Sitting, plan: Plan, vectors: dict[str, Vector]) -> Change 
         turns=plan.stretch.fresh,
         episodes=(plan.episode,) if plan.episode else (),
         uses=plan.uses,
-        session=session,
+        session=None if caller.owner else session,  # one command is no sitting, and would age the real ones
     )
 
 
@@ -91,7 +91,7 @@ async def _after(parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, *, 
     """Note what the sitting has seen, end it if asked, and queue what is still without a vector."""
     turns = sitting.session.turns + len(plan.stretch.fresh)
     sitting.session = replace(sitting.session, turns=turns)
-    sitting.saved_at = plan.now
+    sitting.saved_at = None if caller.owner else plan.now
     sitting.binds |= any(memory.expires_session == sitting.session.id for memory in plan.changes.states())
     sitting.thread = plan.stretch.thread or sitting.thread
     sitting.saw([result.id for result in plan.results if result.id])

@@ -117,7 +117,10 @@ def missing(connection: Connection, folder: Path) -> Head | None:
     """The head beside the file, where it names an operation that the file does not have. The head is read first:
     another process writes it after its commit.
     """
-    head = read_head(folder)
+    return _not_held(connection, read_head(folder))
+
+
+def _not_held(connection: Connection, head: Head | None) -> Head | None:
     if head is None:
         return None
     found = connection.execute("SELECT hash FROM operation WHERE seq = ? AND id = ?", (head.seq, head.id)).get
@@ -185,6 +188,7 @@ def _lost_before(kept: Path) -> _Lost | None:
 
 def first_fault(connection: Connection, folder: Path) -> str | None:
     """Walk the whole chain; a sentence about the first thing that does not fit, or None."""
+    head = read_head(folder)  # before the first read of the file: another process may be writing to both
     previous = ""
     names = dict(connection.execute("SELECT n, name FROM namespace"))
     columns = ", ".join(f'"{column}"' for column in ("seq", *_COLUMNS))
@@ -196,7 +200,7 @@ def first_fault(connection: Connection, folder: Path) -> str | None:
             if _content_changed(connection, row["seq"], n, version, sealed):
                 return f"The content that operation {row['id']} wrote was changed."
         previous = row["hash"]
-    if missing(connection, folder) is not None:
+    if _not_held(connection, head) is not None:
         return "Operations are missing at the end: the head beside the file names one that the file does not have."
     return None
 

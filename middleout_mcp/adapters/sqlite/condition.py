@@ -34,7 +34,8 @@ def _visible(condition: Filter) -> Iterator[_Part]:
     """Status, expiry, suppression and privacy."""
     now = to_ms(condition.now)
     yield _of_status(condition)
-    yield "m.suppressed_until IS NULL OR m.suppressed_until <= ?", (now,)
+    if not condition.hidden:
+        yield "m.suppressed_until IS NULL OR m.suppressed_until <= ?", (now,)
     if condition.suppressed_in:
         places = tuple(map(bindable, condition.suppressed_in))
         yield f"m.suppressed_in IS NULL OR m.suppressed_in NOT IN ({marks(places)})", places

@@ -103,16 +103,11 @@ class Control:
 
         await self._database.write(work)
 
-    async def namespaces(self) -> list[str]:
-        """See the port."""
-        rows = "SELECT name FROM namespace ORDER BY name"
-        return await self._database.read(lambda connection: [name for (name,) in connection.execute(rows)])
-
     async def checkpoint(self) -> bool:
         """See the port."""
         return await self._database.truncate_journal()
 
-    async def health(self) -> Mapping[str, Any]:
+    async def health(self, *, thorough: bool = False) -> Mapping[str, Any]:
         """See the port."""
         file = self._database.file
 
@@ -123,7 +118,12 @@ class Control:
                 "pages": connection.pragma("page_count"),
                 "pages_free": connection.pragma("freelist_count"),
                 "lost": audit.losses(connection, file.parent),
+                **({"damage": damage(connection)} if thorough else {}),
             }
+
+        def damage(connection: Connection) -> str | None:
+            found = connection.pragma("quick_check", 1)
+            return None if found == "ok" else f"{file} is damaged: {found}."
 
         def size() -> int:
             parts = (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm")))
@@ -135,6 +135,11 @@ class Control:
             "read_only": self._database.read_only,
             **await self._database.read(work),
         }
+
+    async def namespaces(self) -> Mapping[str, int]:
+        """See the port."""
+        query = "SELECT s.name, count(m.n) FROM namespace s LEFT JOIN memory m ON m.namespace = s.n GROUP BY s.n"
+        return await self._database.read(lambda connection: dict(connection.execute(f"{query} ORDER BY s.name")))
 
     async def close(self) -> None:
         """See the port."""

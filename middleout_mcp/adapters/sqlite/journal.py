@@ -93,6 +93,10 @@ class Journal:
         applied = await self._database.write(work, after=after)
         return applied.operation
 
+    async def first_fault(self) -> str | None:
+        """See the port."""
+        return await self._database.read(lambda connection: audit.first_fault(connection, self._database.file.parent))
+
     async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
         """See the port."""
 
