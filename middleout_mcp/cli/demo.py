@@ -23,7 +23,7 @@ import click
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, TextContent
 
-from middleout_mcp.cli.report import report, report_options
+from middleout_mcp.cli.report import Failed, report, report_options
 
 _RANDOM = "51Nq7Zt4mWx8Kb2Rv6Yc9Hd3Lf"
 FAKE_KEY = f"sk_live_{_RANDOM}"  # in two parts, for scanners that read this file
@@ -55,7 +55,7 @@ class Step:
         return bool(self.checks) and all(self.checks.values())
 
 
-@click.command("demo")
+@click.command("demo", short_help="Show how it works, on a sample.")
 @click.option(
     "--keep",
     metavar="DIR",
@@ -69,7 +69,7 @@ def demo_command(keep: Path | None, as_json: bool, out: Path | None) -> None:
         try:
             steps = anyio.run(_play, home, None if as_json else _show)
         except* (MCPError, OSError) as group:
-            raise click.ClickException(f"the server did not answer: {_first(group)}") from None
+            raise Failed(f"the server did not answer: {_first(group)}") from None
     ok = all(step.ok for step in steps)
     shown = [{**asdict(step), "ok": step.ok} for step in steps]
     report({"ok": ok, "kept": str(keep) if keep else None, "steps": shown}, as_json=as_json, out=out)
@@ -88,7 +88,7 @@ def _home(keep: Path | None) -> Iterator[Path]:
         return
     keep.mkdir(parents=True, exist_ok=True)
     if any(keep.iterdir()):
-        raise click.ClickException(f"{keep} is not empty; name a new or empty folder for --keep")
+        raise Failed(f"{keep} is not empty; name a new or empty folder for --keep")
     yield keep.resolve()
 
 

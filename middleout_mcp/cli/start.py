@@ -5,6 +5,9 @@ import os
 import signal
 from typing import Any, NoReturn
 
+COMPLETION = "_MIDDLEOUT_MCP_COMPLETE"
+"""The variable with which a shell's completion script, which click prints, starts this command without arguments."""
+
 
 def serve(http: tuple[str, int] | None = None, /, **chosen: Any) -> NoReturn:
     """Serve over standard input and output, or on host and port over HTTP, with the settings, of which `chosen` wins;

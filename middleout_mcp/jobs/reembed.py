@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from middleout_mcp.errors import InvalidInput
+from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.records import EmbeddingState
 
@@ -24,4 +25,6 @@ async def reembed(parts: Parts, progress: Callable[[int, int], None]) -> Embeddi
         vectors = await parts.embedder.embed([row.text for row in rows]) if rows else []
         state = await parts.store.search.add_reembedded(list(zip(rows, vectors, strict=True)))
         progress(state.done, state.total)
+    await backfill(parts)  # where the model is the one in use already, what is still pending is all there is to do
+    await parts.later.drain()
     return state

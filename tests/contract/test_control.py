@@ -102,3 +102,16 @@ async def test_closing_waits_for_the_writes_that_were_begun(tmp_path: Path, open
     again = await opening(tmp_path)
     assert sorted(await found(again, LIVE)) == sorted(f"n{n}" for n, how in outcomes.items() if how == "stored")
     await again.control.close()
+
+
+async def test_a_sound_file_has_no_damage_and_a_log_without_fault(store: Store) -> None:
+    await put(store, memory("tea"))
+    assert await store.control.damage() is None
+    assert await store.journal.first_fault() is None
+
+
+async def test_every_namespace_is_counted_for_the_owner_of_the_file(store: Store) -> None:
+    assert await store.control.namespaces() == {}
+    await put(store, memory("tea"), memory("snow"))
+    await put(store, memory("ice", THEIRS), grant=THEIRS)
+    assert await store.control.namespaces() == {"ours": 2, "theirs": 1}

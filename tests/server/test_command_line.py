@@ -121,12 +121,13 @@ def test_reembed_gives_every_memory_a_vector_and_tells_it_as_json(tmp_path):
     assert state["dimension"] == 384
     assert json.loads(out.read_text()) == state
     assert run(tmp_path, "reembed").stdout.startswith("All memories have vectors of ")
+    assert json.loads(run(tmp_path, "stats", "--json").stdout)["memories"]["pending"] == 0
 
 
 def test_reembed_without_an_embedder_says_what_to_do(tmp_path):
     ended = run(tmp_path, "reembed", MIDDLEOUT_EMBEDDER="none")
     assert ended.returncode == 1
-    assert ended.stderr.splitlines()[-1].startswith("Error: ")
+    assert ended.stderr.splitlines()[-1].startswith("middleout-mcp: no embedder is set")
     assert "Traceback" not in ended.stderr
 
 
