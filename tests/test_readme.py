@@ -102,6 +102,13 @@ def test_each_command_and_each_option_is_documented() -> None:
                 assert option in text, f"{option} of {name}"
 
 
+def test_each_option_of_a_command_that_is_named_exists() -> None:
+    context = click.Context(cli)
+    commands = [cli, *(cli.get_command(context, name) for name in cli.list_commands(context))]
+    options = {option for command in commands if command for each in command.params for option in each.opts}
+    assert set(re.findall(r"`(--[a-z-]+)", section("Commands"))) <= options | {"--help", "--version"}
+
+
 def test_each_command_named_exists() -> None:
     named = set(re.findall(rf"`{SCRIPT} ([a-z]+)", README))
     assert named == set(cli.list_commands(click.Context(cli)))
