@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from middleout_mcp.app import App
 
 _FOR_GOOD = ("erase", "redact")
+_LISTED = 5
 
 
 @memory_command("edit", short_help="Correct a memory.")
@@ -184,16 +185,19 @@ def _show_forgotten(page: Page, result: ForgetOut) -> None:
         else:
             page.line("Nothing was changed, and nothing was found that could be meant; `middleout-mcp list` shows all.")
         return
-    page.line(f"{result.action}: {', '.join(result.affected or ()) or 'nothing was different'}")
+    affected = result.affected or []
+    page.line(f"{result.action}: {_some(affected) if affected else 'nothing was different'}")
     if result.derived:
-        page.line(
-            f"also, because derived from {'it' if len(result.affected or ()) == 1 else 'them'}: "
-            f"{', '.join(result.derived)}"
-        )
+        page.line(f"also, because derived from {'it' if len(affected) == 1 else 'them'}: {_some(result.derived)}")
     if result.notice:
         page.line(result.notice)
     if result.action not in _FOR_GOOD:
         _undo_line(page, result.operation_id)
+
+
+def _some(ids: list[str]) -> str:
+    """The ids, of many only the first."""
+    return ", ".join(ids[:_LISTED]) + (f" and {len(ids) - _LISTED} more" if len(ids) > _LISTED else "")
 
 
 @memory_command("undo", short_help="Undo an operation.")

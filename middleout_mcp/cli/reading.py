@@ -117,7 +117,11 @@ def _notes(page: Page, item: Item) -> str:
         notes.insert(0, item.status)
     if item.represents:
         notes.append(f"stands for {item.represents}")
-    return ", ".join(" ".join(page.value(word) for word in note.split()) for note in notes)
+    return _local(page, notes)
+
+
+def _local(page: Page, notes: list[str]) -> str:
+    return ", ".join(" ".join(page.value(word) for word in note.split()) for note in notes if note)
 
 
 @memory_command("list")
@@ -213,7 +217,8 @@ def _show_opened(page: Page, opened: OpenOut) -> None:
     page.line(f"{opened.id}  {opened.type}", style="bold")
     if opened.line:
         page.line(opened.line, indent=2)
-    page.fields({name: value for name, value in details.items() if name != "id"})
+    told = {"id", "memories"} if opened.type == "operation" else {"id"}  # the latter is among the counts
+    page.fields({name: value for name, value in details.items() if name not in told})
     for turn in opened.turns or ():
         page.line()
         page.line(f"{turn.seq}  {turn.name or turn.role}, {page.time(turn.at)}", style="bold")
@@ -239,7 +244,7 @@ def _show_memory(page: Page, opened: OpenOut) -> None:
     record = dict(record or {})
     marks = [mark for mark in record.get("marks", ()) if mark != record.get("status")]
     notes = [record.get("kind", opened.type), record.get("status", ""), *marks]
-    page.line(f"{opened.id}  {', '.join(filter(None, notes))}", style="bold")
+    page.line(f"{opened.id}  {_local(page, notes)}", style="bold")
     page.line(opened.text or "", indent=2)
     page.line()
     if record.get("updated_at") == record.get("created_at"):
