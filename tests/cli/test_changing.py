@@ -58,6 +58,14 @@ def test_an_edit_of_anothers_private_memory_leaves_it_private_to_them(known: Kno
     assert (details["privacy"], details["agent"]) == ("private", "claude")
 
 
+def test_what_the_owner_confirms_is_verified_and_reads_as_before(known: Known, answer: Ask) -> None:
+    done = answer(known.home, "edit", known.ids["cjk"], "--confirm")
+    shown = answer(known.home, "show", known.ids["cjk"])
+    assert (shown["text"], shown["details"]["record"]["trust"]) == ("寿司が好きです", "verified")
+    answer(known.home, "undo", done["operation_id"])
+    assert answer(known.home, "show", known.ids["cjk"])["details"]["record"]["trust"] == "agent"
+
+
 def test_an_edit_that_policy_refuses_is_a_failure(known: Known, run: Run, answer: Ask) -> None:
     strict = {"MIDDLEOUT_SECRETS": "refuse"}
     refused = run(known.home, "edit", known.ids["task"], "--text", "The password: hunter2hunter2", **strict)
