@@ -86,6 +86,17 @@ def test_a_log_that_was_changed_is_a_fault(known: Known, run: Run) -> None:
     assert found(report)["log"]["state"] == "wrong"
 
 
+def test_operations_that_the_file_lost_are_a_fault(known: Known, run: Run) -> None:
+    older = (known.home / "memory.db").read_bytes()
+    run(known.home, "pin", known.ids["task"])
+    (known.home / "memory.db").write_bytes(older)
+    for _ in range(2):  # until the proof beside the file is removed
+        report = run(known.home, "doctor", "--json")
+        assert report.exit_code == 1
+        assert "missing in the memory file" in found(report)["log"]["found"]
+        assert "remove that when you have seen this" in found(report)["log"]["mend"]
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such permissions")
 def test_a_file_that_others_can_read_is_a_fault_unless_its_folder_is_closed(known: Known, run: Run) -> None:
     (known.home / "memory.db").chmod(0o644)

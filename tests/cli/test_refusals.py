@@ -26,7 +26,7 @@ REFUSED = [
     (("recall", " "), "query is empty"),
     (("list", "--limit", "99999"), "limit must be at most 10000"),
     (("list", "--offset", "-1"), "offset must be at least 0"),
-    (("list", "--tag", ""), "tags is empty"),
+    (("list", "--tag", ""), "tags[0] is empty"),
     (("show", "m_nothing"), "there is nothing 'm_nothing' to open"),
     (("show", ""), "there is nothing"),
     (("show", "stats"), "middleout-mcp stats"),
