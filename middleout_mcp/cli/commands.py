@@ -30,7 +30,7 @@ _MODULES = {
     "install": "install",
     "demo": "demo",
 }
-_FUNCTIONS = {"list": "list_", "demo": "demo_command", "install": "install_command"}
+_FUNCTIONS = {"list": "list_", "demo": "demo_command"}
 
 
 class LateCommands(click.Group):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from middleout_mcp import __version__
 from middleout_mcp.cli.call import Call, memory_command
+from middleout_mcp.cli.install import states
 from middleout_mcp.cli.page import Page, counted, size
 from middleout_mcp.cli.report import Failed
 from middleout_mcp.memory.owner_contract import HealthOut
@@ -41,7 +42,13 @@ class Check:
 def doctor(call: Call) -> None:
     """Check the memory file, versions, embedder, disk, leader, clients and permissions. Exit code 1: a fault."""
     settings = call.settings()
-    checks = [*_versions(settings), *_examined(call, settings), *_disk(settings), *_clients(), *_permissions(settings)]
+    checks = [
+        *_versions(settings),
+        *_examined(call, settings),
+        *_disk(settings),
+        *_clients(call),
+        *_permissions(settings),
+    ]
     wrong = sum(check.state == "wrong" for check in checks)
     listed = [{name: value for name, value in asdict(check).items() if value is not None} for check in checks]
     call.give({"ok": not wrong, "checks": listed}, lambda page: _show(page, checks, wrong))
@@ -163,9 +170,17 @@ def _disk(settings: Settings) -> Iterator[Check]:
         yield Check("disk", "ok", f"{size(free)} are free")
 
 
-def _clients() -> Iterator[Check]:
-    """Which client configurations mention us. The place for what knows where each client keeps its own."""
-    yield Check("clients", "note", "not looked for in this version; the README says how to connect one")
+def _clients(call: Call) -> Iterator[Check]:
+    """Which client configurations mention us."""
+    found = states(call.chosen)
+    for each in found:
+        if each.connected == "unreadable":
+            yield _told(each.client.name, each.complaint)
+    connected = [each.client.title for each in found if each.connected in ("yes", "differently")]
+    if connected:
+        yield Check("clients", "ok", f"connected: {', '.join(connected)}")
+    else:
+        yield Check("clients", "note", "none is connected", "`middleout-mcp install` lists them and connects one")
 
 
 def _permissions(settings: Settings) -> Iterator[Check]:

@@ -111,3 +111,16 @@ def test_a_namespace_without_anything_is_noted_where_others_have_something(known
     report = run(known.home, "doctor", "--json", "--namespace", "empty")
     assert report.exit_code == 0
     assert found(report)["namespace"]["found"] == "nothing is in empty, but in default, garden"
+
+
+def test_it_tells_which_clients_are_connected_and_which_file_cannot_be_read(known: Known, run: Run) -> None:
+    user = {"HOME": str(known.home / "user"), "XDG_CONFIG_HOME": str(known.home / "user" / ".config")}
+    none = found(run(known.home, "doctor", "--json", **user))["clients"]
+    assert (none["state"], "install" in none["mend"]) == ("note", True)
+    assert run(known.home, "install", "cursor", **user).exit_code == 0
+    assert "Cursor" in found(run(known.home, "doctor", "--json", **user))["clients"]["found"]
+    (known.home / "user" / ".gemini").mkdir()
+    (known.home / "user" / ".gemini" / "settings.json").write_text("{")
+    broken = run(known.home, "doctor", "--json", **user)
+    assert broken.exit_code == 1
+    assert "line 1" in found(broken)["gemini-cli"]["found"]
