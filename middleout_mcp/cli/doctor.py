@@ -175,7 +175,7 @@ def _clients(call: Call) -> Iterator[Check]:
     found = states(call.chosen)
     for each in found:
         if each.connected == "unreadable":
-            yield _told(each.client.name, each.complaint)
+            yield Check(each.client.name, "wrong", each.complaint)
     connected = [each.client.title for each in found if each.connected in ("yes", "differently")]
     if connected:
         yield Check("clients", "ok", f"connected: {', '.join(connected)}")

@@ -151,7 +151,7 @@ def test_what_cannot_be_done_is_one_sentence_and_exit_code_1(tmp_path: Path) -> 
     file = write(tmp_path / ".cursor" / "mcp.json", '{"a": 1 "b": 2}')
     ended = run(tmp_path, "install", "cursor")
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert ended.stderr.startswith(f"Error: {file}, line 1, column 8: ")
+    assert ended.stderr.startswith(f"middleout-mcp: {file}, line 1, column 8: ")
     assert ended.stderr.count("\n") == 1
 
 
