@@ -329,6 +329,8 @@ class Filter:
     """The caller's session and recall ids: memories suppressed in one of them are hidden."""
     ended_sessions: bool = True
     """Leave out what expired with a session that has ended."""
+    ids: tuple[str, ...] | None = None
+    """Only these memories."""
     pinned: bool | None = None
     state: TaskState | None = None
     sensitive: bool = False

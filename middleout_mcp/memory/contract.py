@@ -109,6 +109,8 @@ class RememberOut(_Out):
     results: list[RememberedOut]
     episode: EpisodeOut | None = None
     operation_id: str | None = None
+    notice: str | None = None
+    """What was removed from the messages or the line."""
 
 
 class RecallIn(_In):

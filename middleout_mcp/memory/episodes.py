@@ -154,7 +154,7 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
     use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
     if memory.namespace == caller.grant.write and not caller.owner:  # the owner looks from outside
         parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
-    shown = item(memory, now, text="", episodes=await episodes_of(parts, caller, [memory]))
+    shown = item(memory, now, episodes=await episodes_of(parts, caller, [memory]))
     return OpenOut(
         id=memory.id,
         type="summary" if memory.kind is Kind.SUMMARY else "memory",

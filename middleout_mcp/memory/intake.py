@@ -1,6 +1,6 @@
 """Reading the arguments of `remember`: everything is checked, cleaned and screened here, before anything is stored."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -46,8 +46,15 @@ class Intake:
     turns: tuple[TurnDraft, ...]
     thread: str | None
     line: str | None
-    turns_redacted: tuple[str, ...] = ()
-    redacted_turns: frozenset[int] = field(default_factory=frozenset)
+    redacted: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """The kinds of what was removed from a turn, by its index."""
+    line_redacted: tuple[str, ...] = ()
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Every kind that was removed from the messages and the line."""
+        kinds = [kind for found in self.redacted.values() for kind in found]
+        return tuple(dict.fromkeys((*kinds, *self.line_redacted)))
 
 
 async def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
@@ -63,31 +70,29 @@ async def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
 
 
 def _read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
-    kinds: list[str] = []
-    redacted: set[int] = set()
+    redacted: dict[int, tuple[str, ...]] = {}
     turns = []
     for index, message in enumerate(request.messages or ()):
         turn, found = _turn(parts, message, now, f"messages[{index}]")
         turns.append(turn)
-        kinds += found
         if found:
-            redacted.add(index)
+            redacted[index] = tuple(dict.fromkeys(found))
     memories = tuple(
         _memory(parts, MemoryIn(text=given) if isinstance(given, str) else given, now, f"memories[{index}]", len(turns))
         for index, given in enumerate(request.memories or ())
     )
     line = None
+    line_redacted: tuple[str, ...] = ()
     if request.episode is not None:
         screened = screen(clean_line(request.episode, what="episode", limit=2_000), parts.find_secrets)
-        line = screened.text
-        kinds += screened.kinds
+        line, line_redacted = screened.text, tuple(screened.kinds)
     return Intake(
         memories,
         tuple(turns),
         None if request.thread is None else name(parts, request.thread, "thread"),
         line,
-        tuple(dict.fromkeys(kinds)),
-        frozenset(redacted),
+        redacted,
+        line_redacted,
     )
 
 

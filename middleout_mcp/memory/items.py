@@ -13,11 +13,17 @@ from middleout_mcp.times import session_over, to_iso
 
 ITEM_OVERHEAD = 110
 """Prompt tokens that the other fields of one item cost beside its text, in the structured form, the longer one."""
+_NAMES = 12  # of these, what is meant for thread and scope
 CUT = "cut"
 """The mark of an item that shows the beginning of its text; its first pointer opens the whole."""
 _SESSIONS = 1000
 GLANCE = 60
 """Prompt tokens of a text that is listed beside something else; its id opens the rest."""
+
+
+def overhead(memory: Memory) -> int:
+    """What an item of this memory costs beside its text: more where its names are long."""
+    return ITEM_OVERHEAD + max(0, count_tokens(memory.thread or "") + count_tokens(memory.scope or "") - _NAMES)
 
 
 def marks(memory: Memory, now: datetime) -> list[str]:
@@ -95,7 +101,7 @@ def glance(memories: Sequence[Memory], now: datetime, budget: int) -> tuple[list
     items: list[Item] = []
     for memory in memories:
         text, was_cut = cut(memory.text, GLANCE)
-        budget -= ITEM_OVERHEAD + count_tokens(text)
+        budget -= overhead(memory) + count_tokens(text)
         if items and budget < 0:
             break
         items.append(item(memory, now, text=text if was_cut else None))

@@ -10,7 +10,7 @@ from middleout_mcp.errors import InvalidInput
 from middleout_mcp.memory.contract import BufferLine, OpenIn, OpenOut
 from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import operation_details, turn_out
-from middleout_mcp.memory.paging import TURN_OVERHEAD, page_turns, read_cursor
+from middleout_mcp.memory.paging import page_turns, read_cursor, turn_cost
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.ports import JobState
 from middleout_mcp.records import Caller, Episode, Thread
@@ -168,7 +168,7 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
     else:
         offset = 0
         budget = max(100, budget)
-        while len(tail) > 1 and sum(count_tokens(turn.text) + TURN_OVERHEAD for turn in tail) > budget:
+        while len(tail) > 1 and sum(count_tokens(turn.text) + turn_cost(turn) for turn in tail) > budget:
             tail = tail[1:]  # the newest turns are what the prompt needs
     page = page_turns(tail, offset, budget)
     return OpenOut(

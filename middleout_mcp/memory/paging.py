@@ -9,8 +9,13 @@ from middleout_mcp.errors import InvalidInput
 from middleout_mcp.records import Turn
 
 _CURSOR = re.compile(r"t(\d{1,9})\.(\d{1,9})")
-TURN_OVERHEAD = 12
-"""Prompt tokens that number, role and date of a turn cost beside its text."""
+TURN_OVERHEAD = 24
+"""Prompt tokens that number, role and date of a turn cost beside its text, in the structured form, the longer one."""
+
+
+def turn_cost(turn: Turn) -> int:
+    """What a turn costs beside its text: more where its names are long."""
+    return TURN_OVERHEAD + count_tokens(turn.name or "") + max(0, count_tokens(turn.role) - 4)
 
 
 @dataclass(slots=True)
@@ -45,7 +50,7 @@ def page_turns(
     for index, turn in enumerate(turns):
         start = offset if index == 0 else 0
         text = turn.text[start:]
-        cost = count_tokens(text) + TURN_OVERHEAD + min(along.get(turn.seq, 0), max_tokens // 2)
+        cost = count_tokens(text) + turn_cost(turn) + min(along.get(turn.seq, 0), max_tokens // 2)
         if cost > left:
             if page.turns and cost <= max_tokens:  # it fits whole on a page of its own
                 page.cursor = f"t{turn.seq}.{start}"

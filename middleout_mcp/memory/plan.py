@@ -129,11 +129,14 @@ class _Filer:
         refs = [f"{stretch.thread}:{stretch.seqs[draft.index]}" for draft in drafts]
         stored = await self._parts.store.memories.by_ref(self._caller.grant, refs, agent=self._caller.agent)
         for draft, ref in zip(drafts, refs, strict=True):
-            if ref in stored:
-                result = RememberedOut(id=stored[ref].id, actions=[Action.MERGED], reason="stored before")
+            old, redacted = stored.get(ref), self._intake.redacted.get(draft.index, ())
+            if old is not None:
+                result = RememberedOut(id=old.id, actions=[Action.MERGED], reason="stored before", merged_into=old.id)
+            elif redacted and self._parts.settings.secrets == "refuse":
+                reason = "it held a secret, and the setting secrets is refuse; the message is kept without it"
+                result = RememberedOut(actions=[Action.REJECTED], reason=reason, redacted=list(redacted))
             else:
                 given: dict[str, Any] = {"text": draft.text, "kind": draft.kind, "source": draft.source}
-                redacted = self._intake.turns_redacted if draft.index in self._intake.redacted_turns else ()
                 if redacted:
                     given["redacted"] = True
                 event = MemoryDraft(id=None, ref=ref, fields=given, turns=(draft.index,), redacted=redacted)

@@ -14,7 +14,7 @@ from middleout_mcp.errors import InvalidInput, NotSupportedYet
 from middleout_mcp.memory.brief import brief
 from middleout_mcp.memory.contract import Item, RecallIn, RecallOut, Withheld
 from middleout_mcp.memory.intake import name, names, scope_name
-from middleout_mcp.memory.items import CUT, ITEM_OVERHEAD, episodes_of, item, marked_lapsed
+from middleout_mcp.memory.items import CUT, episodes_of, item, marked_lapsed, overhead
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
 from middleout_mcp.memory.sittings import Page, Sitting
@@ -60,7 +60,7 @@ async def recall(parts: Parts, caller: Caller, request: RecallIn) -> RecallOut:
     asked = hashlib.sha256(request.model_dump_json(exclude={"cursor", "used", "max_tokens"}).encode()).hexdigest()
     if request.cursor is not None:
         recall_id = sitting.step(now)
-        found = await _continue(parts, caller, sitting, request.cursor, asked)
+        found = await _continue(parts, caller, sitting, condition, request.cursor, asked)
         await _note_used(parts, caller, sitting, request.used or (), now)
         if recall_id is None:
             raise InvalidInput("that cursor has expired; call recall again without it")
@@ -184,15 +184,22 @@ async def _search(parts: Parts, caller: Caller, request: RecallIn, condition: Fi
     return _Found([(hit.memory, hit.score) for hit in shown], below_floor=len(ranked) - len(shown), notice=notice)
 
 
-async def _continue(parts: Parts, caller: Caller, sitting: Sitting, cursor: str, asked: str) -> _Found:
+async def _continue(
+    parts: Parts, caller: Caller, sitting: Sitting, condition: Filter, cursor: str, asked: str
+) -> _Found:
+    """The rest of a ranking, without what meets the condition no longer: what was hidden or put aside meanwhile."""
     page = sitting.pages.get(cursor)
     if page is None:
         raise InvalidInput("that cursor is unknown or has expired; call recall again without it")
     if page.asked != asked:
         raise InvalidInput("that cursor belongs to a recall with other arguments; repeat those, or leave it out")
     scores = dict(page.ranked)
-    memories = await parts.store.memories.get(caller.grant, list(scores))
-    return _Found([(memory, scores[memory.id]) for memory in memories], below_floor=page.below_floor)
+    still = await parts.store.memories.find(
+        caller.grant, replace(condition, ids=tuple(scores)), limit=max(1, len(scores))
+    )
+    memories = {memory.id: memory for memory in still}
+    ranked = [(memories[memory_id], score) for memory_id, score in page.ranked if memory_id in memories]
+    return _Found(ranked, below_floor=page.below_floor, notice=page.notice)
 
 
 async def _withhold(
@@ -209,6 +216,7 @@ async def _withhold(
         "disclose",
         now,
         reason=name(parts, request.purpose, "purpose"),
+        memory_ids=tuple(sensitive),
         counts={"offered": len(sensitive)},
         undoable=False,
     )
@@ -232,9 +240,9 @@ async def _page(
     cursor = None
     if rest:
         cursor = new_id("r")
-        left = tuple((memory.id, score or 0.0) for memory, score in rest)
-        sitting.keep_page(cursor, Page(asked, left, found.below_floor))
-    sitting.saw([entry.id for entry in items])
+        left = tuple((memory.id, score) for memory, score in rest)
+        sitting.keep_page(cursor, Page(asked, left, found.below_floor, found.notice))
+    sitting.saw([entry.id for entry in reversed(items)])  # the best hit is the likeliest to be meant by "that"
     if not caller.owner:  # looking at the store from outside is no use of it
         uses = tuple(Use(memory_id=entry.id, session=sitting.session.id, at=now, weight=RETURNED) for entry in items)
         parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, uses))
@@ -260,16 +268,17 @@ async def _fit(
     parts: Parts, caller: Caller, ranked: Sequence[tuple[Memory, float | None]], max_tokens: int, now: datetime
 ) -> tuple[list[Item], int]:
     """Items for as many of the ranking as fit the budget, long texts cut at sentence ends; and how many that are."""
-    costs = [count_tokens(memory.text) + ITEM_OVERHEAD for memory, _ in ranked]
-    shares = pack(costs, max_tokens, minimum=ITEM_OVERHEAD + _SHORTEST)
+    beside = [overhead(memory) for memory, _ in ranked]
+    costs = [count_tokens(memory.text) + extra for (memory, _), extra in zip(ranked, beside, strict=True)]
+    shares = pack(costs, max_tokens, minimum=max(beside, default=0) + _SHORTEST)
     if shares and shares[0] == 0:  # a budget too small for anything still gets the beginning of the best
-        shares[0] = ITEM_OVERHEAD + _SHORTEST
+        shares[0] = beside[0] + _SHORTEST
     memories = await marked_lapsed(parts, caller, [memory for memory, _ in ranked])
     episodes = await episodes_of(parts, caller, memories)
     items: list[Item] = []
     for memory, (_, score), share, cost in zip(memories, ranked, shares, costs, strict=False):
         if share == 0:
             break
-        text = None if share >= cost else cut(memory.text, share - ITEM_OVERHEAD)[0]
+        text = None if share >= cost else cut(memory.text, share - overhead(memory))[0]
         items.append(item(memory, now, text=text, score=score, episodes=episodes))
     return items, len(items)

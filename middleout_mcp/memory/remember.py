@@ -11,7 +11,7 @@ from typing import Any
 from middleout_mcp.errors import Conflict, InvalidInput
 from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.contract import EpisodeOut, RememberIn, RememberOut
-from middleout_mcp.memory.intake import name, read
+from middleout_mcp.memory.intake import Intake, name, read
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import Plan, make_plan
 from middleout_mcp.memory.sittings import Sitting
@@ -33,6 +33,7 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
     sitting = parts.sittings.of(caller, now, session_name)
     await parts.save_ended()
     vectors: dict[str, Vector] = {}
+    done: Operation | None = None
     for attempt in range(_ATTEMPTS):
         alone: AbstractAsyncContextManager[Any] = parts.filing if attempt else nullcontext()
         async with alone:
@@ -42,15 +43,15 @@ async def remember(parts: Parts, caller: Caller, request: RememberIn) -> Remembe
             if change is None:
                 break
             try:
-                await parts.store.memories.commit(caller.grant, change)
+                done = await parts.store.memories.commit(caller.grant, change)
                 break
             except Conflict:
                 if attempt == _ATTEMPTS - 1:
                     raise
-    if change is None:
+    if change is None and not caller.owner:
         await parts.store.threads.save_session(caller.grant, sitting.session)
     await _after(parts, caller, sitting, plan, end=request.session == "end")
-    return _result(plan, vectors, change.operation if change else None)
+    return _result(intake, plan, vectors, done)
 
 
 async def _embed(parts: Parts, plan: Plan, vectors: dict[str, Vector]) -> None:
@@ -101,7 +102,7 @@ async def _after(parts: Parts, caller: Caller, sitting: Sitting, plan: Plan, *, 
         parts.later.put(lambda: backfill(parts))
 
 
-def _result(plan: Plan, vectors: dict[str, Vector], operation: Operation | None) -> RememberOut:
+def _result(intake: Intake, plan: Plan, vectors: dict[str, Vector], operation: Operation | None) -> RememberOut:
     pending = {memory.id for memory in plan.changes.reworded() if memory.text not in vectors}
     results = [
         result.model_copy(update={"actions": [*result.actions, Action.PENDING]}) if result.id in pending else result
@@ -110,7 +111,8 @@ def _result(plan: Plan, vectors: dict[str, Vector], operation: Operation | None)
     return RememberOut(
         results=results,
         episode=_episode_out(plan.episode) if plan.episode else None,
-        operation_id=operation.id if operation else None,
+        operation_id=operation.id if operation and operation.undoable else None,
+        notice=f"Removed from the messages: {', '.join(intake.removed)}." if intake.removed else None,
     )
 
 

@@ -19,8 +19,9 @@ class Page:
     """What a cursor continues: the ranked ids with scores that were not shown yet, and the call they belong to."""
 
     asked: str
-    ranked: tuple[tuple[str, float], ...]
+    ranked: tuple[tuple[str, float | None], ...]
     below_floor: int
+    notice: str | None = None
 
 
 @dataclass(slots=True)

@@ -42,6 +42,8 @@ def remembered(result: RememberOut) -> str:
         lines.append(f"episode {episode.id}: {_one_line(episode.line)} (thread {_one_line(episode.thread)})")
     if result.operation_id:
         lines.append(f"undo: forget(action='restore', ids=['{result.operation_id}'])")
+    if result.notice:
+        lines.append(_one_line(result.notice, _LINE))
     return "\n".join(lines) or "Noted; nothing was given to store."
 
 

@@ -106,7 +106,8 @@ async def test_closing_waits_for_the_writes_that_were_begun(tmp_path: Path, open
 
 async def test_a_sound_file_has_no_damage_and_a_log_without_fault(store: Store) -> None:
     await put(store, memory("tea"))
-    assert await store.control.damage() is None
+    assert (await store.control.health(thorough=True))["damage"] is None
+    assert "damage" not in await store.control.health()
     assert await store.journal.first_fault() is None
 
 

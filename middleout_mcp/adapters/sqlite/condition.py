@@ -4,6 +4,7 @@ Expiry is decided here, by `now` alone: a memory past its time, or whose session
 millisecond on, whether or not a job has marked it.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -103,6 +104,8 @@ def _asked(condition: Filter) -> Iterator[_Part]:
     for column in ("thread", "session"):
         if (wanted := getattr(condition, column)) is not None:
             yield f"m.{column} = ?", (bindable(wanted),)
+    if condition.ids is not None:
+        yield "m.id IN (SELECT value FROM json_each(?))", (json.dumps(list(map(bindable, condition.ids))),)
     if condition.pinned is not None:
         yield "m.pinned = ?", (int(condition.pinned),)
     if condition.state is not None:

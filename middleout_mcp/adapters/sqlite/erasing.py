@@ -13,11 +13,12 @@ from typing import Any
 
 from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, vectors
 from middleout_mcp.adapters.sqlite.connection import Connection
-from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, TURN, assignments, bindable, from_list, to_json, to_ms
+from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, bindable, from_list, to_json, to_ms
 from middleout_mcp.adapters.sqlite.schema import HOLDER
-from middleout_mcp.adapters.sqlite.writing import Applied, write_episode, write_memory
-from middleout_mcp.errors import Conflict, NotFound
-from middleout_mcp.records import Episode, Grant, Memory, Operation, Turn, new_id
+from middleout_mcp.adapters.sqlite.writing import Applied
+from middleout_mcp.errors import NotFound
+from middleout_mcp.records import Episode, Grant, Operation, new_id
+from middleout_mcp.words import COMMON, terms
 
 TOMBSTONES = "tombstones.log"
 _ROLE_LEFT = "CASE WHEN role IN ('user', 'assistant', 'system', 'tool') THEN role ELSE 'unknown' END"
@@ -51,13 +52,12 @@ def erase(
 ) -> Erased:
     """Erase memories and episodes of the write namespace, and everything derived from them. Raises NotFound first."""
     namespace = namespaces.ensure(connection, grant, [operation])
-    work = _Erasing(connection, namespace, operation)
+    work = Erasing(connection, namespace, operation)
     episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
     named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
     for _, episode in episodes:
         named += work.existing(episode.memory_ids)
-    named += work.merged_into(named)
-    rows = {row.id: row for row in named}
+    rows = work.all_that_says_it(named)
     derived = {row.id: row for row in work.derived(rows) if row.id not in rows}
     for row in (*rows.values(), *derived.values()):
         work.drop_memory(row)
@@ -75,13 +75,15 @@ def erase(
 
 
 @dataclass(slots=True)
-class _Erasing:
+class Erasing:
     """The steps of one erase."""
 
     connection: Connection
     namespace: int
     operation: Operation
     emptied: int = 0
+    said: set[str] = field(default_factory=set)
+    """Terms of what was erased."""
     tables: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +120,26 @@ class _Erasing:
                 rows.append(_Row(n, found, ref, holder, thread, from_list(turns), session))
         return rows
 
+    def all_that_says_it(self, named: Sequence["_Row"]) -> dict[str, "_Row"]:
+        """These rows, the copies merged into them and the turns filed as memories, to any depth, by id."""
+        rows = {row.id: row for row in named}
+        front = list(rows.values())
+        while front:
+            reached = (*self.merged_into(front), *self.spoken(front))
+            front = [row for row in {row.id: row for row in reached}.values() if row.id not in rows]
+            rows |= {row.id: row for row in front}
+        return rows
+
+    def spoken(self, rows: Sequence["_Row"]) -> list["_Row"]:
+        """The memories that are one of the turns which go with these rows, word for word, as rules file them."""
+        refs = [f"{row.thread}:{seq}" for row in rows if row.thread is not None for seq in row.turns]
+        found: list[Any] = self.connection.execute(
+            "SELECT id FROM memory WHERE namespace = ? AND kind = 'event' AND thread IS NOT NULL "
+            "AND ref IN (SELECT value FROM json_each(?))",
+            (self.namespace, to_json(refs)),
+        ).fetchall()
+        return self.existing(memory_id for (memory_id,) in found)
+
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
         """The copies that were merged into these, to any depth: they say the same."""
         return self._reached(
@@ -142,6 +164,10 @@ class _Erasing:
 
     def drop_memory(self, row: _Row) -> None:
         """Remove a memory with its versions, key, uses and undo content (they go with the row), and indexes."""
+        texts = self.connection.execute(
+            "SELECT text || ' ' || coalesce(value, '') || ' ' || tags FROM memory WHERE n = ?", (row.n,)
+        ).get
+        self.said.update(terms(texts or ""))
         fulltext.drop(self.connection, row.n)
         vectors.drop(self.connection, self.tables, row.n)
         self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
@@ -169,6 +195,8 @@ class _Erasing:
         """Empty turns whole, and the line and key of every episode that held one of them."""
         n = self.connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (self.namespace, thread)).get
         for seq in seqs:
+            text = self.connection.execute("SELECT text FROM turn WHERE thread = ? AND seq = ?", (n, seq)).get
+            self.said.update(terms(text or ""))
             self.connection.execute(
                 f"UPDATE turn SET text = '', role = {_ROLE_LEFT}, name = NULL, present = NULL, data = NULL, erased = 1 "
                 "WHERE thread = ? AND seq = ? AND erased = 0",
@@ -232,6 +260,7 @@ class _Erasing:
     def forget_labels(self, rows: Sequence[_Row], episodes: Sequence[Episode]) -> None:
         """Take the caller's own words about what is gone out of the log, and out of names that name nothing now."""
         forget_reasons(self.connection, self.namespace, [row.id for row in rows], [episode.id for episode in episodes])
+        self._forget_repetitions()
         for session in {row.session for row in rows} | {episode.session for episode in episodes}:
             self.connection.execute(
                 "UPDATE session SET name = NULL WHERE namespace = ?1 AND id = ?2 "
@@ -241,6 +270,16 @@ class _Erasing:
         for thread in {row.thread for row in rows} | {episode.thread for episode in episodes}:
             if thread is not None and not self._in_use(thread):
                 self._rename(thread)
+
+    def _forget_repetitions(self) -> None:
+        """Drop every other reason of the namespace that has a word of what was erased and not a common one."""
+        words = self.said - COMMON
+        for table in ("operation", "tombstone"):
+            reasons: list[Any] = self.connection.execute(
+                f"SELECT rowid, reason FROM {table} WHERE namespace = ? AND reason IS NOT NULL", (self.namespace,)
+            ).fetchall()
+            repeating = [(n,) for n, reason in reasons if not words.isdisjoint(terms(reason))]
+            self.connection.executemany(f"UPDATE {table} SET reason = NULL WHERE rowid = ?", repeating)
 
     def _in_use(self, thread: str) -> bool:
         return bool(
@@ -291,61 +330,6 @@ def forget_reasons(
             "(SELECT 1 FROM json_each(episode_ids) e WHERE e.value IN (SELECT value FROM json_each(?)))",
             (namespace, to_json(list(episode_ids))),
         )
-
-
-def rewrite(
-    connection: Connection,
-    grant: Grant,
-    memories: Sequence[Memory],
-    turns: Sequence[Turn],
-    episodes: Sequence[Episode],
-    operation: Operation,
-) -> Applied:
-    """Overwrite text in place and destroy every earlier copy of it: versions, undo content, vectors, index rows."""
-    namespace = namespaces.ensure(connection, grant, [*memories, *episodes, operation])
-    space = vectors.space(connection)
-    work = _Erasing(connection, namespace, operation)
-    ids = {memory.id for memory in memories}
-    for made in work.derived(ids):  # a summary repeats what its sources say; it is made anew from what they say now
-        if made.id not in ids:
-            work.drop_memory(made)
-    seals = []
-    for memory in memories:
-        row = write_memory(connection, space, namespace, memory, None)
-        if row.before is None:
-            raise Conflict("A memory is gone meanwhile; nothing was redacted: read it again and retry.")
-        connection.execute("DELETE FROM memory_version WHERE memory = ?", (row.n,))
-        connection.execute("DELETE FROM undo_memory WHERE memory = ?", (row.n,))
-        vectors.drop(connection, space.tables, row.n)
-        connection.execute("UPDATE memory SET embedded = 0, embedded_next = 0 WHERE n = ?", (row.n,))
-        audit.new_key(connection, row.n)  # nobody can test a guess of the former text against the log
-        seals.append(audit.seal(connection, row.n, row.memory))
-    for turn in turns:
-        _rewrite_turn(connection, namespace, turn)
-    for episode in episodes:
-        n, before, _ = write_episode(connection, namespace, replace(episode, key=_key(episode)))
-        if before is None:
-            raise Conflict("An episode is gone meanwhile; nothing was redacted: open it again and retry.")
-        connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
-    forget_reasons(connection, namespace, [memory.id for memory in memories], [episode.id for episode in episodes])
-    connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
-    operation = replace(operation, undoable=False)
-    return Applied(operation, audit.append(connection, namespace, operation, seals))
-
-
-def _rewrite_turn(connection: Connection, namespace: int, turn: Turn) -> None:
-    n = connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (namespace, turn.thread)).get
-    values = {**TURN.encode(turn), "thread": n}
-    connection.execute(
-        f"UPDATE turn SET {assignments(tuple(TURN.columns))} WHERE thread = :thread AND seq = :seq", values
-    )
-    if not connection.changes():
-        raise Conflict("A turn is gone meanwhile; nothing was redacted: open it again and retry.")
-
-
-def _key(episode: Episode) -> str:
-    """A key made from the turns' text would let one test what the text was."""
-    return episode.key if episode.key.startswith("end:") else f"redacted:{episode.id}"
 
 
 def is_pending(connection: Connection) -> bool:

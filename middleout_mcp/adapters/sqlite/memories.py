@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from middleout_mcp.adapters.sqlite import audit, erasing, writing
+from middleout_mcp.adapters.sqlite import audit, erasing, redacting, writing
 from middleout_mcp.adapters.sqlite.condition import where
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import chunks, readable, within, written
@@ -152,7 +152,7 @@ class Memories:
     ) -> Operation:
         """See the port."""
         done = await self._write(
-            lambda connection: erasing.rewrite(connection, grant, memories, turns, episodes, operation), reserve=True
+            lambda connection: redacting.rewrite(connection, grant, memories, turns, episodes, operation), reserve=True
         )
         await self._finished()
         return done
