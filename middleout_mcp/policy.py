@@ -42,13 +42,16 @@ def compressible(memory: Memory) -> bool:
     """Whether a memory may become part of a summary.
 
     Not what a summary stands for already, nor a summary; nothing private or sensitive; and not what the brief lists as
-    it is: pins, open tasks, preferences that are sure.
+    it is: pins, open tasks, preferences that are sure. Nor what is hidden for a while or marked as wrong: a summary
+    would tell it without that mark.
     """
     if memory.status is not Status.LIVE or memory.summary_id is not None or memory.kind is Kind.SUMMARY:
         return False
     if memory.privacy is not Privacy.NORMAL or memory.pinned:
         return False
     if memory.kind is Kind.TASK and memory.state is TaskState.OPEN:
+        return False
+    if memory.disputed or memory.suppressed_in is not None or memory.suppressed_until is not None:
         return False
     if memory.expires_at is not None or memory.expires_session is not None:
         return False  # it ends by itself, and a summary would outlive it

@@ -335,8 +335,9 @@ class JobState:
 class ControlStore(Protocol):
     """The file itself: runs, who does its jobs and how they went, health, closing."""
 
-    async def save_run(self, grant: Grant, run: Run, *, expect: str | None = None) -> bool:
-        """Insert or overwrite a compression run; with `expect`, only where its stored status is that one.
+    async def save_run(self, grant: Grant, run: Run, *, expect: str | Run | None = None) -> bool:
+        """Insert or overwrite a compression run; with `expect`, only where its stored status is that one, or where it
+        is still the run given, so that two processes that work on one run do not undo each other's notes.
 
         Whether it was written. Raises InvalidInput for one outside `grant.write`.
         """

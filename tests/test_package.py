@@ -90,7 +90,7 @@ def test_each_declared_dependency_is_installed_and_used() -> None:
         for name in names(PROJECT["dependencies"])
         if metadata.version(name) and not re.search(rf"\b{name.replace('-', '_')}\b", source)
     }
-    assert unused == {"hdbscan", "litellm", "tzdata"}  # the first two wait for the summaries, tzdata is data
+    assert unused == {"litellm", "tzdata"}  # the first waits for a model that writes summaries, the other is data
 
 
 def test_the_package_runs_as_a_module_and_tells_its_version() -> None:

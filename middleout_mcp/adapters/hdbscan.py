@@ -2,13 +2,18 @@
 
 HDBSCAN and what it imports take a hundred megabytes and seconds of processor time; a child gives both back when it
 ends, and the server answers meanwhile. The child is this module: it reads the vectors from its standard input and
-writes one label for each to its standard output.
+writes one label for each to its standard output. It takes one processor at most, yields that to whatever else wants
+it, and ends with the process that started it, also where that was killed.
 """
 
+import os
 import subprocess
 import sys
+import threading
+import time
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
@@ -36,11 +41,23 @@ _COHESIVE = 0.5  # mean cosine of the members to their centroid below which a cl
 _SAMPLE = 15_000  # of more vectors, a sample is clustered and the rest go to the nearest centroid
 
 
+_ORPHANED_SECONDS = 0.5
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+def _command() -> list[str]:
+    """The child, which finds what this process finds: `-m` would look into the folder that it was started in as well,
+    where a file of any name may lie.
+    """
+    start = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+    return [sys.executable, "-I", "-c", start]
+
+
 class Hdbscan:
     """Themes among vectors, found by a child process."""
 
-    def __init__(self, command: Sequence[str] = (sys.executable, "-m", __name__), *, seconds: float = SECONDS) -> None:
-        self._command = list(command)
+    def __init__(self, command: Sequence[str] | None = None, *, seconds: float = SECONDS) -> None:
+        self._given = command
         self._seconds = seconds
 
     async def cluster(self, vectors: Sequence[Vector]) -> list[int]:
@@ -48,31 +65,54 @@ class Hdbscan:
         if len(vectors) < LEAST:
             return [-1] * len(vectors)
         head = array("q", [len(vectors), len(vectors[0]) // 4]).tobytes()
-        answer = b""
         try:
             with anyio.fail_after(self._seconds):
-                done = await anyio.run_process(
-                    self._command, input=head + b"".join(vectors), stderr=subprocess.DEVNULL, check=False
-                )
-                answer = done.stdout
+                answer = await self._answer(head + b"".join(vectors))
         except TimeoutError:
             raise ClusteringFailed(f"Looking for themes took longer than {self._seconds:g} s.") from None
         except OSError as error:
             raise ClusteringFailed(f"The process that looks for themes did not start ({error.strerror}).") from None
         labels = array("q")
-        if done.returncode == 0 and len(answer) == 8 * len(vectors):
-            labels.frombytes(answer)
-            return labels.tolist()
-        raise ClusteringFailed(f"The process that looks for themes failed (exit code {done.returncode}).")
+        if len(answer) != 8 * len(vectors):
+            raise ClusteringFailed("The process that looks for themes failed.")
+        labels.frombytes(answer)
+        return labels.tolist()
+
+    async def _answer(self, question: bytes) -> bytes:
+        """What the child wrote; nothing where it failed."""
+        answer = b""
+        try:
+            done = await anyio.run_process(
+                self._given or _command(),
+                input=question,
+                stderr=subprocess.DEVNULL,
+                check=False,
+                env={**os.environ, **_ONE_THREAD},
+            )
+            if done.returncode == 0:
+                answer = done.stdout
+        except* anyio.BrokenResourceError:
+            pass  # it ended before it had read everything
+        return answer
 
 
-def _main() -> None:
+def main() -> None:
     """The child: vectors in, labels out."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    with suppress(AttributeError, OSError):  # there is no such thing on Windows
+        os.nice(10)
     import numpy as np
 
     count, dimension = array("q", sys.stdin.buffer.read(16))
     points = np.frombuffer(sys.stdin.buffer.read(), dtype=np.float32).reshape(count, dimension)
     sys.stdout.buffer.write(np.asarray(_labels(points), dtype=np.int64).tobytes())
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone; where the system does not tell, at its own end."""
+    while os.getppid() == parent:
+        time.sleep(_ORPHANED_SECONDS)
+    os._exit(1)
 
 
 def _labels(points: "Floats") -> "Labels":
@@ -133,7 +173,3 @@ def _cohesive(unit: "Floats", labels: "Labels") -> "Labels":
         near = nearness[np.arange(len(unit)), best] >= _SAME_THEME
         labels = np.where((labels == -1) & near, names[best], labels)
     return labels
-
-
-if __name__ == "__main__":
-    _main()

@@ -57,6 +57,14 @@ def contiguous(memories: Iterable[Memory]) -> list[tuple[Memory, ...]]:
     return found
 
 
+def still_together(members: Sequence[Memory]) -> tuple[Memory, ...]:
+    """Those of a planned group that may still be one summary, whatever was changed in them since it was planned."""
+    together: defaultdict[Hashable, list[Memory]] = defaultdict(list)
+    for memory in members:
+        together[_apart(memory)].append(memory)
+    return _agreeing(max(together.values(), key=len, default=[]))
+
+
 def _labelled(memories: Sequence[Memory], labels: Sequence[int]) -> list[tuple[Memory, ...]]:
     """The memories of each label that may be mixed, the most first."""
     together: defaultdict[Hashable, list[Memory]] = defaultdict(list)
@@ -64,7 +72,7 @@ def _labelled(memories: Sequence[Memory], labels: Sequence[int]) -> list[tuple[M
         if label >= 0:
             together[label, _apart(memory)].append(memory)
     ordered = [_agreeing(sorted(members, key=lambda memory: (memory.at, memory.id))) for members in together.values()]
-    return sorted(ordered, key=lambda members: (-len(members), members[0].id))
+    return sorted(filter(None, ordered), key=lambda members: (-len(members), members[0].id))
 
 
 def _apart(memory: Memory) -> Hashable:

@@ -16,7 +16,7 @@ from middleout_mcp.words import fold, is_substantive, names, numbers, sentences,
 COVERED = 0.7
 """Share of a binding sentence's terms that a text must hold for the sentence to count as told."""
 
-_QUOTED = re.compile(r"[“«„]([^”»“]{3,300})[”»“]|\"([^\"\n]{3,300})\"")
+_QUOTED = re.compile(r"[“«„]([^”»“]{3,300})[”»“]|\"([^\"\n]{3,300})\"|[「『]([^」』]{3,300})[」』]")
 _ID = re.compile(r"\b[a-z]{1,3}_[0-9a-z]{8,12}\b")
 _BINDS = re.compile(
     r"\b(?:decided?|decision|agreed (?:to|on|that)|settled on|we chose|deadline|due (?:on|by|date)|no later than"
@@ -49,10 +49,17 @@ def inventions(text: str, sources: Sequence[Source]) -> list[str]:
     figures |= set(re.findall(r"\d+(?:[.,]\d+)*", known))
     found = [number for number in numbers(text) if not _known_figure(number, figures, words)]
     found += [name for name in names(text) if not set(re.findall(r"\w+", fold(name))) - {"s"} <= words]
-    quoted = (match[1] or match[2] for match in _QUOTED.finditer(text))
-    found += [quotation for quotation in quoted if fold(quotation).strip(" .,;:!?…") not in known]
+    quoted = (match[1] or match[2] or match[3] for match in _QUOTED.finditer(text))
+    found += [quotation for quotation in quoted if not _said(quotation, known)]
     found += [reference for reference in _ID.findall(text) if reference not in known]
     return list(dict.fromkeys(found))
+
+
+def _said(quotation: str, known: str) -> bool:
+    """Whether the sources say it in these words: in one go, or sentence by sentence."""
+    plain = (fold(part).strip(" .,;:!?…") for part in (quotation, *sentences(quotation)))
+    whole, *parts = (part in known for part in plain)
+    return whole or (len(parts) > 1 and all(parts))
 
 
 def _figure(number: str) -> str:

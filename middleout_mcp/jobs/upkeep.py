@@ -6,8 +6,9 @@ from typing import Any
 
 from middleout_mcp.errors import EmbedderUnavailable
 from middleout_mcp.jobs.scheduler import Job
+from middleout_mcp.memory.applying import advance
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.memory.runs import advance, all_of, new_run, plan, started
+from middleout_mcp.memory.runs import abandoned, all_of, new_run, plan, started
 from middleout_mcp.records import Caller, Change, Filter, Grant, Operation, Run, Status, new_id
 from middleout_mcp.times import to_iso
 
@@ -20,8 +21,6 @@ EVERY_NEW = 200
 _BATCH = 64
 _EXPIRED_AT_ONCE = 200
 _COMPRESS_EVERY = timedelta(days=1)
-_ABANDONED = timedelta(minutes=1)
-"""A run that was not heard of for so long has lost its process."""
 
 
 async def backfill(parts: Parts) -> None:
@@ -104,7 +103,7 @@ async def _compression(parts: Parts, data: dict[str, Any], now: datetime) -> boo
 def _ours(run: Run, now: datetime) -> bool:
     """Whether the scheduler goes on with a run: one of its own, or one that lost its process."""
     automatic = bool(run.plan.get("automatic")) and "operation" in run.plan
-    return automatic or not run.updated_at <= now < run.updated_at + _ABANDONED
+    return automatic or abandoned(run, now)
 
 
 async def _begin(parts: Parts, namespace: str, data: dict[str, Any], now: datetime) -> bool:

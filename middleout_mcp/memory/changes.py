@@ -9,7 +9,8 @@ from middleout_mcp.records import Memory
 
 _BOOKKEEPING = frozenset({"version", "updated_at", "embedded"})
 
-_MEANING = frozenset({"text", "key", "value", "scope", "known_by", "privacy"})
+_MEANING = frozenset({"text", "key", "value", "scope", "known_by", "privacy", "expires_at", "expires_session"})
+"""What a summary was made from: where one of these changes, it no longer holds, or would outlive what it says."""
 
 
 class Changes:

@@ -4,7 +4,7 @@ A call answers at once: planning and applying go on in the background, and the c
 usually there by then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -13,15 +13,18 @@ from typing import Any
 import anyio
 
 from middleout_mcp.budget import count_tokens, cut, cut_line, pack
-from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.errors import InvalidInput, MiddleoutError, NotFound, StoreUnavailable
+from middleout_mcp.jobs.upkeep import backfill
+from middleout_mcp.memory.applying import advance
 from middleout_mcp.memory.contract import Cluster, CompressIn, CompressOut, SummaryIn
 from middleout_mcp.memory.intake import name, screened_text
+from middleout_mcp.memory.items import visible
 from middleout_mcp.memory.paging import read_cursor
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import writable
-from middleout_mcp.memory.runs import advance, all_of, cluster_id, new_run, plan, size, started
+from middleout_mcp.memory.runs import abandoned, all_of, change_run, cluster_id, new_run, plan, started
 from middleout_mcp.memory.sittings import Sitting
-from middleout_mcp.memory.writers import grounded
+from middleout_mcp.memory.writers import grounded, size
 from middleout_mcp.records import Caller, Change, Filter, Grant, Memory, Run, Status
 from middleout_mcp.words import episode_line
 
@@ -30,6 +33,7 @@ _CLUSTER_OVERHEAD = 20  # tokens of a cluster's id and counts
 _ID_TOKENS = 4
 _SHORTEST = 20  # tokens of a text below which it says too little
 _OVER = ("done", "awaiting", "failed", "cancelled")
+_NAMED = 5  # clusters and memories that were not compressed and are named; opening the run names more
 
 
 async def compress(parts: Parts, caller: Caller, request: CompressIn) -> CompressOut:
@@ -43,15 +47,14 @@ async def compress(parts: Parts, caller: Caller, request: CompressIn) -> Compres
     if request.run_id is not None and request.target not in ("middle", "cancel"):
         raise InvalidInput("target goes with a new plan; a run_id says which plan is meant: leave target out")
     if request.target == "cancel":
-        return await _cancel(parts, caller, request, now)
+        return await _cancel(parts, caller, request)
     if request.run_id is None:
         return await _begin(parts, caller, request, now)
     run = await _run(parts, caller, request.run_id)
     if request.summaries is not None:
         run = await _improve(parts, caller, sitting, run, request.summaries, now)
-    elif not request.dry_run and run.status == "planned":
-        run = started(run, now)
-        await _go(parts, caller.grant, run)
+    elif not request.dry_run:
+        run = await _go(parts, caller, run, now)
     return await _show(parts, caller, run, request)
 
 
@@ -68,6 +71,10 @@ async def _begin(parts: Parts, caller: Caller, request: CompressIn, now: datetim
             planned = planned if request.dry_run else started(planned, planned.updated_at)
             if await parts.store.control.save_run(caller.grant, planned, expect="running") and not request.dry_run:
                 parts.runs.put(partial(_step, parts, caller.grant, run.id))
+        except MiddleoutError as error:
+            failed = replace(run, status="failed", plan={**run.plan, "notice": str(error)})
+            await parts.store.control.save_run(caller.grant, failed, expect="running")
+            raise
         finally:
             there.set()
 
@@ -77,15 +84,34 @@ async def _begin(parts: Parts, caller: Caller, request: CompressIn, now: datetim
     return await _show(parts, caller, await _run(parts, caller, run.id), request)
 
 
-async def _go(parts: Parts, grant: Grant, run: Run) -> None:
-    await parts.store.control.save_run(grant, run, expect="planned")
-    parts.runs.put(partial(_step, parts, grant, run.id))
+async def _go(parts: Parts, caller: Caller, run: Run, now: datetime) -> Run:
+    """Start a planned run, or go on with one that lost its process; any other is left as it is."""
+
+    def begun(stored: Run) -> Run | None:
+        if stored.status == "planned":
+            return started(stored, now)
+        return stored if "operation" in stored.plan and abandoned(stored, now) else None
+
+    changed = await change_run(parts, caller.grant, run.id, begun)
+    if changed is None:
+        return await _run(parts, caller, run.id)
+    parts.runs.put(partial(_step, parts, caller.grant, run.id))
+    return changed
 
 
 async def _step(parts: Parts, grant: Grant, run_id: str) -> None:
-    """One cluster, then the next one, so that other work comes in between."""
-    if await advance(parts, grant, run_id):
-        parts.runs.put(partial(_step, parts, grant, run_id))
+    """One cluster, then the next one, so that other work comes in between. An attempt that fails is not the last one,
+    unless the file cannot be used.
+    """
+    more = True
+    try:
+        more = await advance(parts, grant, run_id)
+    except StoreUnavailable:
+        more = False
+        raise
+    finally:
+        if more:
+            parts.runs.put(partial(_step, parts, grant, run_id))
 
 
 async def _run(parts: Parts, caller: Caller, run_id: str) -> Run:
@@ -95,7 +121,7 @@ async def _run(parts: Parts, caller: Caller, run_id: str) -> Run:
     return run
 
 
-async def _cancel(parts: Parts, caller: Caller, request: CompressIn, now: datetime) -> CompressOut:
+async def _cancel(parts: Parts, caller: Caller, request: CompressIn) -> CompressOut:
     """Stop what is planned or under way; what was applied stays until its operation is restored."""
     if request.run_id is not None:
         run = await _run(parts, caller, request.run_id)
@@ -107,8 +133,9 @@ async def _cancel(parts: Parts, caller: Caller, request: CompressIn, now: dateti
         if not runs:
             raise InvalidInput("no compression is running; to drop a plan, give its run_id as well")
     for run in runs:
-        cancelled = replace(run, status="cancelled", updated_at=now)
-        await parts.store.control.save_run(caller.grant, cancelled, expect=run.status)
+        await change_run(
+            parts, caller.grant, run.id, lambda run: None if run.status in _OVER else replace(run, status="cancelled")
+        )
     run = await _run(parts, caller, runs[0].id)
     status = await _shown_status(parts, caller, run)
     return CompressOut(run_id=run.id, status=status, report=await _report(parts, caller, run))
@@ -154,19 +181,29 @@ async def _improve(
         if summary.cluster not in applied:
             raise InvalidInput(f"{what}: {run.id} has no summary {summary.cluster[:40]!r}; its clusters name them")
         better.append(await _better(parts, caller, applied[summary.cluster], summary.text, what, now))
-    vectors = await parts.embed([memory.text for memory in better]) or []
+    vectors = await parts.embed([memory.text for memory in better])
     operation = sitting.operation("summarize", now, counts={"summaries": len(better)})
     change = Change(
         operation=operation,
         memories=tuple(better),
-        vectors={memory.id: vector for memory, vector in zip(better, vectors, strict=False)},
+        vectors={memory.id: vector for memory, vector in zip(better, vectors or (), strict=vectors is not None)},
     )
     await parts.store.memories.commit(caller.grant, change)
-    improved = dict.fromkeys((*run.plan.get("improved", ()), *(summary.cluster for summary in given)))
-    status = "done" if run.status == "awaiting" and set(improved) >= set(applied) else run.status
-    noted = replace(run, status=status, plan={**run.plan, "improved": list(improved)}, updated_at=now)
-    await parts.store.control.save_run(caller.grant, noted, expect=run.status)
-    return noted
+    if vectors is None and parts.embedder is not None:
+        parts.later.put(lambda: backfill(parts))
+    after = {summary.cluster: size(memory) for summary, memory in zip(given, better, strict=True)}
+    return await change_run(parts, caller.grant, run.id, partial(_improved, after=after)) or run
+
+
+def _improved(run: Run, after: Mapping[str, int]) -> Run:
+    """The run with those clusters noted as having better texts, of that size; done when all of them have."""
+    improved = list(dict.fromkeys((*run.plan.get("improved", ()), *after)))
+    told = run.status == "awaiting" and set(improved) >= set(run.plan.get("applied", {}))
+    sizes = {
+        cluster: [members, before, after.get(cluster, left)]
+        for cluster, (members, before, left) in run.plan.get("sizes", {}).items()
+    }
+    return replace(run, status="done" if told else run.status, plan={**run.plan, "improved": improved, "sizes": sizes})
 
 
 async def _better(parts: Parts, caller: Caller, summary_id: str, text: str, what: str, now: datetime) -> Memory:
@@ -175,15 +212,13 @@ async def _better(parts: Parts, caller: Caller, summary_id: str, text: str, what
     if not found or found[0].status is not Status.LIVE:
         raise InvalidInput(f"{what}: that summary is gone meanwhile; leave it out")
     summary = found[0]
-    members = await parts.store.memories.get(caller.grant, summary.parents)
+    members = await parts.store.memories.get(Grant.only(caller.grant.write), summary.parents)
     clean = await screened_text(parts, text, f"{what}.text")
-    return replace(
-        summary,
-        text=grounded(clean, members, what),
-        version=summary.version + 1,
-        updated_at=now,
-        embedded=False,
-    )
+    written = await anyio.to_thread.run_sync(grounded, clean, members, what)
+    better = replace(summary, text=written, version=summary.version + 1, updated_at=now, embedded=False)
+    if size(better) >= sum(map(size, members)):
+        raise InvalidInput(f"{what}.text is not shorter than what it stands for; say it in fewer words")
+    return better
 
 
 async def _shown_status(parts: Parts, caller: Caller, run: Run) -> Any:
@@ -197,7 +232,7 @@ async def _shown_status(parts: Parts, caller: Caller, run: Run) -> Any:
 
 async def _report(parts: Parts, caller: Caller, run: Run) -> dict[str, Any]:
     """The numbers of a run: its bands, its bytes, what was applied, and by name what was not."""
-    shown = ("bands", "searchable_bytes", "themes", "single", "kept_as_they_are", "phase", "notice", "left_out")
+    shown = ("bands", "searchable_bytes", "themes", "single", "kept_as_they_are", "phase", "notice")
     applied: dict[str, str] = run.plan.get("applied", {})
     report = {
         "target": run.target,
@@ -205,16 +240,17 @@ async def _report(parts: Parts, caller: Caller, run: Run) -> dict[str, Any]:
         "clusters": len(run.plan.get("clusters", ())),
         "applied": len(applied),
     }
-    if run.plan.get("skipped"):
-        report["skipped"] = run.plan["skipped"]
+    for key in ("skipped", "left_out"):
+        if entries := run.plan.get(key):
+            report[key] = entries[:_NAMED]
+            report[f"{key}_in_all"] = len(entries)
     if run.plan.get("improved"):
         report["improved"] = len(run.plan["improved"])
     if not applied:
         return report
-    summaries = await parts.store.memories.get(caller.grant, list(applied.values()))
-    members = await parts.store.memories.get(caller.grant, [one for summary in summaries for one in summary.parents])
-    report["memories"] = len(members)
-    report["compressed_bytes"] = {"before": sum(map(size, members)), "after": sum(map(size, summaries))}
+    members, before, after = (sum(column) for column in zip(*run.plan["sizes"].values(), strict=True))
+    report["memories"] = members
+    report["compressed_bytes"] = {"before": before, "after": after}
     operation = await parts.store.journal.operation(caller.grant, run.plan["operation"])
     report["operation_id"] = run.plan["operation"]
     if operation is not None and operation.undone_by is not None:
@@ -235,7 +271,7 @@ async def _show(parts: Parts, caller: Caller, run: Run, request: CompressIn) -> 
     shown: list[Cluster] = []
     left = request.max_tokens
     for at in range(start, len(clusters)):
-        memories = await parts.store.memories.get(caller.grant, clusters[at])
+        memories = await visible(parts, caller, clusters[at])
         offered = cluster_id(at) in applied
         cluster = await _cluster(parts, caller, at, memories, applied, request.max_tokens)
         left -= _cost(cluster)
@@ -265,9 +301,7 @@ async def _cluster(
     parts: Parts, caller: Caller, at: int, memories: Sequence[Memory], applied: dict[str, str], max_tokens: int
 ) -> Cluster:
     ids = [memory.id for memory in memories]
-    summary = (
-        await parts.store.memories.get(caller.grant, [applied[cluster_id(at)]]) if cluster_id(at) in applied else []
-    )
+    summary = await visible(parts, caller, [applied[cluster_id(at)]]) if cluster_id(at) in applied else []
     if not summary:
         line = cut_line(episode_line([("", memory.text) for memory in memories])) if memories else "(erased since)"
         return Cluster(id=cluster_id(at), line=line, memories=ids)

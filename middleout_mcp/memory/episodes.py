@@ -27,6 +27,7 @@ from middleout_mcp.times import to_iso
 
 _OPERATIONS = 20  # how many operations of a memory are listed
 _LISTED = 20  # tags, holders and earlier versions of a memory that are shown
+_RUN_LEFT_OUT = ("attempts", "failures", "sizes", "improved")
 _NO_TURN = 0  # stands for the sequence number of memories that no turn of the episode speaks of
 _SOURCES = 1  # the part of a cursor that counts sources; part 0 counts characters of the text
 _TURNS_READ = 1000  # no page holds more turns than this, whatever its budget
@@ -235,8 +236,9 @@ async def _run(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) ->
             "status": run.status,
             "target": run.target,
             "created_at": to_iso(run.created_at),
-            **run.plan,
-            "clusters": len(run.plan.get("clusters", ())),  # compress(run_id=…) turns their pages
+            **{key: value for key, value in run.plan.items() if key not in _RUN_LEFT_OUT},
+            **{key: run.plan[key][:_LISTED] for key in ("skipped", "left_out") if run.plan.get(key)},
+            **{key: len(run.plan.get(key, ())) for key in ("clusters", "applied")},  # compress(run_id=…) pages them
         },
     )
 

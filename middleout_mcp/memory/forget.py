@@ -7,6 +7,7 @@ from typing import Any
 
 from middleout_mcp.budget import cut
 from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.applying import release
 from middleout_mcp.memory.changes import Changes
 from middleout_mcp.memory.contract import Candidate, ForgetIn, ForgetOut
 from middleout_mcp.memory.erase import erase, redact
@@ -17,10 +18,12 @@ from middleout_mcp.memory.plan import refuse_read_only
 from middleout_mcp.memory.recall import search
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import trust_rank
-from middleout_mcp.records import Caller, Change, Episode, Filter, Memory, Operation, Status
+from middleout_mcp.records import Caller, Change, Episode, Filter, Kind, Memory, Operation, Status
 from middleout_mcp.retention.duplicates import merged_fields
 from middleout_mcp.times import parse_time
 
+_REMEMBERED = tuple(kind for kind in Kind if kind is not Kind.SUMMARY)
+"""What a summary says is forgotten by forgetting what it was made from."""
 _CANDIDATES = 5
 _CANDIDATE_TOKENS = 60
 
@@ -103,7 +106,7 @@ async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: F
     """What could be meant: hits of the query, else the last memories stored or recalled in this session."""
     if request.query is not None:
         statuses = (Status.LIVE, Status.ARCHIVED, Status.EXPIRED, Status.SUPERSEDED)
-        condition = Filter(now=now, agent=caller.confined_to, statuses=statuses)
+        condition = Filter(now=now, agent=caller.confined_to, statuses=statuses, kinds=_REMEMBERED, compressed=True)
         ranked, _ = await search(parts, caller, request.query, condition, now)
         found = [hit.memory for hit in ranked if hit.relevant]
     else:
@@ -156,6 +159,7 @@ async def _commit(
     with_episodes = await _with_memories(parts, caller, targets)
     changes = Changes(operation.at)
     await _ACTIONS[request.action](_Work(parts, sitting, request, operation.at, changes), with_episodes)
+    await release(parts, caller, changes)  # what expires is not told by a summary either
     archived = request.action == "archive"
     episodes = tuple(
         replace(episode, archived=archived) for episode in targets.episodes if episode.archived != archived

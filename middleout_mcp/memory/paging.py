@@ -33,7 +33,7 @@ def read_cursor(cursor: str | None, *, default: int) -> tuple[int, int]:
         return default, 0
     match = _CURSOR.fullmatch(cursor)
     if match is None:
-        raise InvalidInput("that cursor is not one of open_episode; open the id again without it")
+        raise InvalidInput("that cursor is not one that was given here; ask again without it")
     return int(match[1]), int(match[2])
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from middleout_mcp.conversation.capture import EventDraft, events, link_turns
 from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.applying import release
 from middleout_mcp.memory.changes import Changes, differing
 from middleout_mcp.memory.contract import RememberedOut, RememberIn
 from middleout_mcp.memory.filing import Stretch, file_episode, place
 from middleout_mcp.memory.intake import Intake, MemoryDraft
 from middleout_mcp.memory.items import anothers_private
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.memory.runs import release
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import DEFAULTS, USED
 from middleout_mcp.records import (

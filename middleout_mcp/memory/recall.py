@@ -109,7 +109,14 @@ async def condition_of(parts: Parts, caller: Caller, sitting: Sitting, request: 
         session=await _session_id(parts, caller, request.session),
         suppressed_in=sitting.hidden_in(now),
         sensitive=True,
+        compressed=_narrowed(request),
     )
+
+
+def _narrowed(request: RecallIn) -> bool:
+    """Whether something is asked that a summary has no answer to: it has no kind, tags, time or place but its own."""
+    asked = (request.kinds, request.tags, request.since, request.until, request.as_of, request.thread, request.session)
+    return any(each is not None for each in asked)
 
 
 def _kinds(kinds: Sequence[str] | None) -> tuple[Kind, ...]:

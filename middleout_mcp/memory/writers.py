@@ -31,6 +31,13 @@ class Draft:
     text: str
     members: tuple[Memory, ...]
     empty: tuple[Memory, ...]
+    invented: tuple[str, ...] = ()
+    """What cutting made of the sources' words that none of them says, such as half of a number; nothing, as a rule."""
+
+
+def size(memory: Memory) -> int:
+    """Searchable bytes: text and tags."""
+    return sum(len(part.encode("utf-8", "replace")) + 1 for part in (memory.text, *memory.tags)) - 1
 
 
 def extractive(members: Sequence[Memory]) -> Draft | None:
@@ -38,8 +45,9 @@ def extractive(members: Sequence[Memory]) -> Draft | None:
 
     Deterministic; takes time in proportion to the text. A member without a word of content is left out and named.
     """
-    empty = tuple(memory for memory in members if not _tells(memory.text))
-    telling = tuple(memory for memory in members if memory not in empty)
+    tells = [_tells(memory.text) for memory in members]
+    empty = tuple(memory for memory, told in zip(members, tells, strict=True) if not told)
+    telling = tuple(memory for memory, told in zip(members, tells, strict=True) if told)
     if not telling:
         return None
     parts = [_split(memory) for memory in telling]
@@ -50,7 +58,8 @@ def extractive(members: Sequence[Memory]) -> Draft | None:
     for source in dict.fromkeys(sentence.source for sentence in chosen):
         own = " ".join(sentence.text for sentence in chosen if sentence.source == source)
         said.append((telling[source], parts[source][0], cut(own, budget)[0]))
-    return Draft(completed(_joined(said), telling), telling, empty)
+    text = completed(_joined(said), telling)
+    return Draft(text, telling, empty, tuple(inventions(text, _sources(telling))))
 
 
 def _tells(text: str) -> bool:

@@ -3,8 +3,8 @@
 import pytest
 
 from middleout_mcp.app import App
-from middleout_mcp.errors import InvalidInput, NotFound, NotSupportedYet
-from middleout_mcp.memory.contract import CompressIn, ForgetIn, MemoryIn, RecallIn, RememberIn, SummaryIn, TurnIn
+from middleout_mcp.errors import InvalidInput, NotFound
+from middleout_mcp.memory.contract import CompressIn, ForgetIn, MemoryIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Caller
 from tests.fakes import FakeClock
 from tests.memory.test_recall import file
@@ -56,12 +56,6 @@ async def test_targets_by_thread_tag_and_ids(app: App, caller: Caller, clock: Fa
     assert by_thread.clusters is not None
     by_ids = await app.compress(caller, CompressIn(target=by_thread.clusters[0].memories[:3]))
     assert by_ids.report["bands"]["middle"] == 3
-
-
-@pytest.mark.parametrize("arguments", [{"dry_run": False}, {"summaries": [SummaryIn(cluster="c1", text="x")]}])
-async def test_applying_is_refused_with_a_sentence(app: App, caller: Caller, arguments: dict) -> None:
-    with pytest.raises(NotSupportedYet, match="not supported yet"):
-        await app.compress(caller, CompressIn(**arguments))
 
 
 @pytest.mark.parametrize("target", ["", "everything", "thread:", "thread:nowhere", [], ["m_000000000"], "cancel"])

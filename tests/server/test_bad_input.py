@@ -62,7 +62,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("forget", {"ids": ["op_00000000"], "action": "restore"}, "op_00000000"),
     ("forget", {"ids": []}, "ids"),
     ("forget", {"ids": ["m_000000000"], "until": "yesterday", "action": "suppress"}, "m_000000000"),
-    ("compress", {"dry_run": False}, "not supported yet"),
+    ("compress", {"summaries": [{"cluster": "c1", "text": "x"}]}, "run_id"),
+    ("compress", {"cursor": "t1.0"}, "run_id"),
+    ("compress", {"target": "cancel"}, "no compression is running"),
+    ("compress", {"target": "tag:x", "run_id": "run_00000000"}, "leave target out"),
+    ("compress", {"dry_run": False, "run_id": "run_00000000"}, "run_00000000"),
     ("compress", {"target": "all of it"}, "target"),
     ("compress", {"run_id": "run_00000000"}, "run_00000000"),
 ]

@@ -20,7 +20,7 @@ class Control:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def save_run(self, grant: Grant, run: Run, *, expect: str | None = None) -> bool:
+    async def save_run(self, grant: Grant, run: Run, *, expect: str | Run | None = None) -> bool:
         """See the port."""
 
         def work(connection: Connection) -> bool:
@@ -28,9 +28,15 @@ class Control:
             if expect is None:
                 connection.execute(upsert("run", tuple(values), ("namespace", "id")), values)
                 return True
-            stands = "namespace = :namespace AND id = :id AND status = :was"
-            connection.execute(f"UPDATE run SET {assignments(tuple(values))} WHERE {stands}", {**values, "was": expect})
-            return connection.changes() > 0
+            row = connection.execute(
+                f"SELECT {RUN.select('r')} FROM run r WHERE r.namespace = :namespace AND r.id = :id", values
+            ).fetchone()
+            stored = None if row is None else RUN.decode(row, grant.write)
+            if stored is None or expect not in (stored.status, stored):
+                return False
+            stands = "namespace = :namespace AND id = :id"
+            connection.execute(f"UPDATE run SET {assignments(tuple(values))} WHERE {stands}", values)
+            return True
 
         return await self._database.write(work)
 

@@ -12,7 +12,7 @@ from middleout_mcp.adapters.sqlite.namespaces import readable, within
 from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable, from_list
 from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.records import Grant, Memory, Operation, Privacy, Status, Use
+from middleout_mcp.records import Grant, Kind, Memory, Operation, Privacy, Status, Use
 
 _SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
 _WHOLE = "coalesce(o.part_of, o.id)"  # a continuation counts as the operation that it continues
@@ -118,6 +118,8 @@ class _Undoing:
     episode_ids: list[str] = field(default_factory=list)
     skipped: int = 0
     gone: int = 0
+    summaries: list[str] = field(default_factory=list)
+    """Those that the operation made: they stand as long as it does, whatever was changed in them since."""
 
     def run(self, operation_id: str) -> writing.Applied:
         """Undo and record it. Raises NotFound or InvalidInput."""
@@ -125,6 +127,7 @@ class _Undoing:
         for part in self._parts(seq, operation_id):
             self._memories(part)
             self._episodes(part)
+        self._surface()
         restored = len(self.written) + len(self.episodes)
         operation = replace(
             self.operation,
@@ -140,7 +143,7 @@ class _Undoing:
         self._mark(operation_id, operation.id)
         if undoes is not None:  # undoing an undo: the first operation stands again
             self._mark(undoes, None)
-            self._stands_again(undoes)
+            self._stands_again(undoes, seq)
         return writing.Applied(operation, head)
 
     def _parts(self, seq: int, operation_id: str) -> list[int]:
@@ -172,14 +175,18 @@ class _Undoing:
             (undone_by, self.namespace, operation_id),
         )
 
-    def _stands_again(self, operation_id: str) -> None:
-        """The records are as that operation left them, under newer versions: it can be undone from these."""
+    def _stands_again(self, operation_id: str, undone: int) -> None:
+        """The records are as that operation left them, under newer versions: it can be undone from these.
+
+        Not those that were changed after it, and that `undone` found in another version: a later change is kept.
+        """
         parts = "operation IN (SELECT seq FROM operation WHERE namespace = ? AND ? IN (id, part_of))"
         whole = (self.namespace, operation_id)
         for row in self.written:
             self.connection.execute(
-                f"UPDATE undo_memory SET after = ?, use_after = ? WHERE {parts} AND memory = ?",
-                (row.memory.version, row.memory.use, *whole, row.n),
+                f"UPDATE undo_memory SET after = ?, use_after = ? WHERE {parts} AND memory = ? AND after = "
+                "(SELECT u.before FROM undo_memory u WHERE u.operation = ? AND u.memory = undo_memory.memory)",
+                (row.memory.version, row.memory.use, *whole, row.n, undone),
             )
         for n, _, revision in self.episodes:
             self.connection.execute(
@@ -190,7 +197,6 @@ class _Undoing:
         kept = self.connection.execute("SELECT count(*) FROM undo_memory WHERE operation = ?", (seq,)).get
         named = self.connection.execute("SELECT count(*) FROM operation_memory WHERE operation = ?", (seq,)).get
         self.gone += max(0, named - kept)  # erased or redacted since
-        space = vectors.space(self.connection)
         rows: list[Any] = self.connection.execute(
             f"SELECT u.before, u.after, u.use_after, v.record, {MEMORY.select('m')} FROM undo_memory u "
             "JOIN memory m ON m.n = u.memory "
@@ -201,8 +207,11 @@ class _Undoing:
         put_back: list[tuple[Memory, Memory]] = []
         for before, after, use_after, record, *values in rows:
             current = MEMORY.decode(values, self.operation.namespace)
-            if current.version != after:
-                self.skipped += 1
+            made = before is None and current.kind is Kind.SUMMARY
+            if made:
+                self.summaries.append(current.id)
+            if (current.version != after and not made) or (made and current.status is not Status.LIVE):
+                self.skipped += not made
                 continue
             if before is None:
                 earlier = replace(current, status=Status.ARCHIVED)
@@ -210,12 +219,35 @@ class _Undoing:
                 earlier = MEMORY.unpack(record, self.operation.namespace)
                 since = max(0.0, current.use - use_after)
                 earlier = replace(earlier, use=earlier.use + since, last_used_at=current.last_used_at)
-            put_back.append((current, replace(earlier, version=after + 1)))
-        for current, earlier in sorted(put_back, key=lambda pair: pair[1].ref is not None):  # a reference let go first
+            put_back.append((current, replace(earlier, version=current.version + 1)))
+        for current, earlier in sorted(put_back, key=_put_back_order):
             if _reference(earlier) != _reference(current) and self._taken(earlier):
                 self.skipped += 1
             else:
-                self.written.append(writing.write_memory(self.connection, space, self.namespace, earlier, None))
+                self._write(earlier)
+
+    def _write(self, memory: Memory) -> None:
+        """Store the memory; one whose summary does not stand (any more) is not hidden behind it."""
+        if memory.summary_id is not None:
+            live = self.connection.execute(
+                "SELECT 1 FROM memory WHERE namespace = ? AND id = ? AND status = 'live'",
+                (self.namespace, memory.summary_id),
+            ).get
+            memory = memory if live else replace(memory, summary_id=None)
+        space = vectors.space(self.connection)
+        self.written.append(writing.write_memory(self.connection, space, self.namespace, memory, None))
+
+    def _surface(self) -> None:
+        """What is still hidden behind a summary that the operation made is found again, in its newer state."""
+        for summary in self.summaries:
+            rows: list[Any] = self.connection.execute(
+                f"SELECT {MEMORY.select('m')} FROM memory m WHERE m.namespace = ? AND m.summary_id = ?",
+                (self.namespace, summary),
+            ).fetchall()
+            for values in rows:
+                hidden = MEMORY.decode(values, self.operation.namespace)
+                self._write(replace(hidden, summary_id=None, version=hidden.version + 1))
+                self.skipped = max(0, self.skipped - 1)  # put back in what matters here
 
     def _taken(self, memory: Memory) -> bool:
         """Whether its reference went to another memory meanwhile, or was erased with one."""
@@ -244,6 +276,12 @@ class _Undoing:
             )
             self.episodes.append(writing.write_episode(self.connection, self.namespace, earlier))
             self.episode_ids.append(earlier.id)
+
+
+def _put_back_order(pair: tuple[Memory, Memory]) -> tuple[bool, bool]:
+    """Summaries before what they stand for, and a reference that is let go before one that is taken."""
+    _, earlier = pair
+    return earlier.kind is not Kind.SUMMARY, earlier.ref is not None
 
 
 def _reference(memory: Memory) -> tuple[str | None, str]:

@@ -24,9 +24,9 @@ def rewrite(
     space = vectors.space(connection)
     work = erasing.Erasing(connection, namespace, operation)
     ids = {memory.id for memory in memories}
-    for made in work.derived(ids):  # a summary repeats what its sources say; it is made anew from what they say now
-        if made.id not in ids:
-            work.drop_memory(made)
+    dropped = [made for made in work.derived(ids) if made.id not in ids]
+    for made in dropped:  # a summary repeats what its sources say; it is made anew from what they say now
+        work.drop_memory(made)
     seals = []
     for memory in memories:
         row = write_memory(connection, space, namespace, memory, None)
@@ -45,9 +45,8 @@ def rewrite(
         if before is None:
             raise Conflict("An episode is gone meanwhile; nothing was redacted: open it again and retry.")
         connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
-    erasing.forget_reasons(
-        connection, namespace, [memory.id for memory in memories], [episode.id for episode in episodes]
-    )
+    touched = [*(memory.id for memory in memories), *(made.id for made in dropped)]
+    erasing.forget_reasons(connection, namespace, touched, [episode.id for episode in episodes])
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
     operation = replace(operation, undoable=False)
     return Applied(operation, audit.append(connection, namespace, operation, seals))

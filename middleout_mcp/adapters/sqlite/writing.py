@@ -149,6 +149,7 @@ def _update(
     times = [time for time in (memory.last_used_at, old.last_used_at) if time is not None]
     memory = replace(  # uses are noted without a new version, so the caller may not have seen the last ones
         memory,
+        summary_id=_standing(connection, namespace, memory.summary_id, old.summary_id),
         use=max(memory.use, old.use),
         last_used_at=max(times, default=None),
         embedded=vector is not None or (same_text and old.embedded),
@@ -165,6 +166,15 @@ def _update(
     if memory.parents != old.parents:
         _write_parents(connection, n, memory)
     return Written(n, memory, old.version)
+
+
+def _standing(connection: Connection, namespace: int, summary_id: str | None, stored: str | None) -> str | None:
+    """The summary's id where there is one: an erase lets go of it without a new version of what it stood for."""
+    if summary_id in (None, stored):
+        return summary_id
+    found = "SELECT id FROM memory WHERE namespace = ? AND id = ?"
+    standing: str | None = connection.execute(found, (namespace, summary_id)).get
+    return standing
 
 
 def _row(namespace: int, memory: Memory, embedded_next: int) -> dict[str, object]:
