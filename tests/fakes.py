@@ -1,4 +1,4 @@
-"""Stand-ins for the three ports that tests may not use for real: embedder, language model (later) and clock."""
+"""Stand-ins for the ports that tests may not use for real: embedder, language model (later), clock, clusterer."""
 
 import asyncio
 import hashlib
@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from middleout_mcp.errors import EmbedderUnavailable
+from middleout_mcp.errors import ClusteringFailed, EmbedderUnavailable
 from middleout_mcp.records import Vector
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,3 +72,19 @@ class FakeEmbedder:
             sums[0] = 1.0
         length = math.sqrt(sum(value * value for value in sums))
         return array("f", (value / length for value in sums)).tobytes()
+
+
+class FakeClusterer:
+    """Gives the labels it was told to, by position, and −1 to the rest; `failing` makes it raise."""
+
+    def __init__(self, *labels: int, failing: bool = False) -> None:
+        self.labels = labels
+        self.failing = failing
+        self.calls = 0
+
+    async def cluster(self, vectors: Sequence[Vector]) -> list[int]:
+        """One label a vector."""
+        self.calls += 1
+        if self.failing:
+            raise ClusteringFailed("The fake clusterer was told to fail.")
+        return [*self.labels, *[-1] * len(vectors)][: len(vectors)]
