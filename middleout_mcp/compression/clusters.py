@@ -8,6 +8,7 @@ what different holders know, and values that contradict each other.
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 
 from middleout_mcp.records import Memory
@@ -50,7 +51,7 @@ def groups(memories: Sequence[Memory], labels: Sequence[int]) -> list[Group]:
 def contiguous(memories: Iterable[Memory]) -> list[tuple[Memory, ...]]:
     """Groups of one conversation: of one thread and session, in the order of time; groups below three are left out."""
     placed = [memory for memory in memories if memory.thread or memory.session]
-    ordered = sorted(placed, key=lambda memory: (repr(_stretch(memory)), memory.at, memory.id))
+    ordered = sorted(placed, key=lambda memory: (repr(_stretch(memory)), *_said(memory)))
     found = []
     for _, together in groupby(ordered, key=_stretch):
         found += _pieces(_agreeing(tuple(together)))
@@ -71,13 +72,18 @@ def _labelled(memories: Sequence[Memory], labels: Sequence[int]) -> list[tuple[M
     for memory, label in zip(memories, labels, strict=True):
         if label >= 0:
             together[label, _apart(memory)].append(memory)
-    ordered = [_agreeing(sorted(members, key=lambda memory: (memory.at, memory.id))) for members in together.values()]
+    ordered = [_agreeing(sorted(members, key=_said)) for members in together.values()]
     return sorted(filter(None, ordered), key=lambda members: (-len(members), members[0].id))
 
 
 def _apart(memory: Memory) -> Hashable:
     """What members of one group must share."""
     return memory.scope, memory.privacy, memory.known_by and tuple(sorted(memory.known_by))
+
+
+def _said(memory: Memory) -> tuple[datetime, datetime, tuple[int, ...], str]:
+    """The order in which things were said; what one call filed has one time, and then its turns tell."""
+    return memory.at, memory.created_at, memory.turns, memory.id
 
 
 def _stretch(memory: Memory) -> Hashable:

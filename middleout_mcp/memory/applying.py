@@ -136,7 +136,8 @@ async def _apply(parts: Parts, grant: Grant, run: Run, ids: Sequence[str]) -> _F
     changed = tuple({"id": memory.id, "reason": _CHANGED} for memory in stored if memory.id not in kept)
     draft = await anyio.to_thread.run_sync(extractive, members) if len(members) > 1 else None
     if draft is None:
-        return _Fate(reason="its memories say nothing that a summary could tell, or are gone", left=changed)
+        empty = tuple({"id": memory.id, "reason": _SAYS_NOTHING} for memory in members)
+        return _Fate(reason="its memories say nothing that a summary could tell, or are gone", left=(*changed, *empty))
     empty = tuple({"id": memory.id, "reason": _SAYS_NOTHING} for memory in draft.empty)
     now = parts.clock.now()
     summary = _summary(draft, grant.write, run.agent, now)

@@ -1,5 +1,6 @@
 """A run from the plan to the undo: what is hidden, found, opened, put back, and done again."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,6 +70,17 @@ async def test_members_leave_recall_and_their_summary_is_found_instead(
     assert [item.represents for item in shown] == [4, 4, 4]
     assert all(item.pointers and item.pointers[0].id == item.id for item in shown)
     assert await hidden_behind_nothing(app, caller) == []
+
+
+async def test_the_sentences_of_a_summary_stand_in_the_order_in_which_they_were_said(
+    app: App, caller: Caller, clock: FakeClock
+) -> None:
+    await converse(app, caller, clock, 3, turns=40)
+    await compress(app, caller)
+    for summary in await summaries(app, caller):
+        boxes = [int(number) for number in re.findall(r"carried (\d+) boxes", summary.text)]
+        assert len(boxes) > 3
+        assert boxes == sorted(boxes)
 
 
 async def test_what_a_summary_cannot_answer_is_answered_by_its_members(
