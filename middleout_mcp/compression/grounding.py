@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from middleout_mcp.words import fold, is_substantive, names, numbers, sentences, terms
+from middleout_mcp.words.text import without_cjk
 
 COVERED = 0.7
 """Share of a binding sentence's terms that a text must hold for the sentence to count as told."""
@@ -44,7 +45,7 @@ class Source:
 def inventions(text: str, sources: Sequence[Source]) -> list[str]:
     """Numbers, dates, names, quotations and ids of `text` that no source has, as they are written there."""
     known = fold("\n".join(source.text for source in sources))
-    words = set(re.findall(r"\w+", known))
+    words = {*re.findall(r"\w+", known), *re.findall(r"[^\W\d_]\w*", without_cjk(known))}  # as names are found in them
     figures = {_figure(number) for source in sources for number in numbers(source.text)} | _dates(sources)
     figures |= set(re.findall(r"\d+(?:[.,]\d+)*", known))
     found = [number for number in numbers(text) if not _known_figure(number, figures, words)]

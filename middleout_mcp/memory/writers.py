@@ -21,6 +21,8 @@ SHORTEST, LONGEST = 24, 600
 _SENTENCE_OVERHEAD = 4  # tokens of the date and the speaker before a sentence
 _PUT_BACK = 60  # tokens of one sentence that grounding puts back; a longer one is cut at a word, its source opens
 _SPEAKER = re.compile(r"([^\s:][^:\n]{0,39}):\s+(?=\S)")
+_QUOTES = re.compile('["“”«»„]')
+_QUOTE_INSIDE = re.compile(r"(?<=\w)" + _QUOTES.pattern + r"(?=\w)")
 _NAMED = 5  # names of inventions that an error lists
 
 
@@ -57,7 +59,7 @@ def extractive(members: Sequence[Memory]) -> Draft | None:
     said = []
     for source in dict.fromkeys(sentence.source for sentence in chosen):
         own = " ".join(sentence.text for sentence in chosen if sentence.source == source)
-        said.append((telling[source], parts[source][0], cut(own, budget)[0]))
+        said.append((telling[source], parts[source][0], _unquoted(cut(own, budget)[0])))
     text = completed(_joined(said), telling)
     return Draft(text, telling, empty, tuple(inventions(text, _sources(telling))))
 
@@ -70,6 +72,13 @@ def _split(memory: Memory) -> tuple[str, str]:
     """The speaker that a memory filed from a turn begins with, or "", and the rest."""
     match = _SPEAKER.match(memory.text) if memory.turns else None
     return (match[1], memory.text[match.end() :]) if match else ("", memory.text)
+
+
+def _unquoted(text: str) -> str:
+    """The text without its quotation marks where one of a pair was left out: with another one it would quote what
+    nobody said.
+    """
+    return text if len(_QUOTES.findall(text)) % 2 == 0 else _QUOTES.sub("", _QUOTE_INSIDE.sub(" ", text))
 
 
 def _joined(said: Sequence[tuple[Memory, str, str]]) -> str:
@@ -86,7 +95,7 @@ def _joined(said: Sequence[tuple[Memory, str, str]]) -> str:
 
 def completed(text: str, members: Sequence[Memory]) -> str:
     """The text with the sentences of its sources that bind and that it left out, each cut at a word if very long."""
-    left = [cut(sentence, _PUT_BACK)[0] for sentence in omissions(text, _sources(members))]
+    left = [_unquoted(cut(sentence, _PUT_BACK)[0]) for sentence in omissions(text, _sources(members))]
     return f"{text}\nAlso: {' '.join(left)}" if left else text
 
 
