@@ -8,11 +8,12 @@ are imported then, in a thread: their rules about text take a tenth of a second 
 import importlib
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
@@ -86,6 +87,8 @@ class App:
         self._runs = 0
         self._scheduled = False
         self._scheduler: Scheduler | None = None
+        self._jobs = anyio.CancelScope()
+        self._jobs_ended = anyio.Event()
         self._closing = False
 
     def caller(self, client_name: str | None, key: str) -> Caller:
@@ -184,10 +187,24 @@ class App:
         from middleout_mcp.jobs.upkeep import JOBS
 
         tasks.start_soon(parts.later.run, guarded)
-        tasks.start_soon(parts.runs.run, guarded)
-        if self._scheduled:
-            self._scheduler = Scheduler(parts, JOBS)
-            tasks.start_soon(self._scheduler.run)
+        jobs: list[Callable[[], Coroutine[Any, Any, None]]] = [partial(parts.runs.run, guarded)]
+        self._scheduler = Scheduler(parts, JOBS) if self._scheduled else None
+        if self._scheduler is not None:
+            jobs.append(self._scheduler.run)
+        self._jobs, self._jobs_ended = anyio.CancelScope(), anyio.Event()
+        tasks.start_soon(self._do_jobs, jobs, self._jobs, self._jobs_ended)
+
+    async def _do_jobs(
+        self, jobs: list[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope, ended: anyio.Event
+    ) -> None:
+        """What no call waits for, until it is cancelled; what is left of it is for the next process."""
+        try:
+            with scope:
+                async with anyio.create_task_group() as tasks:
+                    for job in jobs:
+                        tasks.start_soon(job)
+        finally:
+            ended.set()
 
     @asynccontextmanager
     async def _admitted(self, caller: Caller) -> "AsyncIterator[tuple[Parts, Caller]]":
@@ -277,8 +294,11 @@ class App:
         if parts is None:
             return
         try:
-            with anyio.move_on_after(_CLOSE_SECONDS):
+            self._jobs.cancel()
+            with anyio.move_on_after(_CLOSE_SECONDS / 2):
+                await self._jobs_ended.wait()
                 await parts.later.drain()
+            with anyio.move_on_after(_CLOSE_SECONDS / 2):
                 await _end_sessions(parts)
                 if self._scheduler is not None:
                     await self._scheduler.give_back()

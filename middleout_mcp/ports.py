@@ -13,7 +13,7 @@ Store methods raise `StoreUnavailable` (or a subclass) when the file cannot be u
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias
 
 from middleout_mcp.records import (
@@ -88,10 +88,8 @@ class Clusterer(Protocol):
     """Finds groups among vectors, without being told how many there are."""
 
     async def cluster(self, vectors: Sequence[Vector]) -> list[int]:
-        """One label a vector, in order: equal for those of one group, −1 for what belongs to none.
-
-        The same vectors in the same order give the same labels. The work is done beside the event loop. Raises
-        ClusteringFailed.
+        """One label a vector, in order: equal for those of one group, −1 for what belongs to none; always the same for
+        the same vectors. The work is done beside the event loop. Raises ClusteringFailed.
         """
         ...
 
@@ -332,14 +330,17 @@ class JobState:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+OVERDUE = timedelta(days=1)
+"""What has been due for so long waits for no rest, and is told."""
+
+
 class ControlStore(Protocol):
     """The file itself: runs, who does its jobs and how they went, health, closing."""
 
     async def save_run(self, grant: Grant, run: Run, *, expect: str | Run | None = None) -> bool:
         """Insert or overwrite a compression run; with `expect`, only where its stored status is that one, or where it
-        is still the run given, so that two processes that work on one run do not undo each other's notes.
-
-        Whether it was written. Raises InvalidInput for one outside `grant.write`.
+        is still the run given, so that two processes that work on one run do not undo each other's notes. Whether it
+        was written. Raises InvalidInput for one outside `grant.write`.
         """
         ...
 
@@ -354,8 +355,8 @@ class ControlStore(Protocol):
     async def lease(self, name: str, holder: str, now: datetime, until: datetime) -> Lease:
         """Take or renew the lease where it is free, has run out, or is the holder's; who holds it now.
 
-        `until` not after `now` gives it back. A lease that ends later than any holder could have asked for by `now`
-        (the clock was set back) counts as run out.
+        `until` not after `now` gives it back. A lease that ends more than twice as late as it could, asked for by
+        `now` (the clock was set back), counts as run out.
         """
         ...
 
@@ -372,9 +373,10 @@ class ControlStore(Protocol):
         ...
 
     async def health(self, *, thorough: bool = False) -> Mapping[str, Any]:
-        """About the file: path, bytes on disk, schema version, SQLite version, pages free; `lost`, sentences about
-        operations that it once held and does not hold any more, as after a damaged journal. `thorough` also checks the
-        structure of the whole file: `damage`, a sentence about the first damage, or None.
+        """About the file: path, bytes on disk, those of its journal, schema version, SQLite version, pages free;
+        `leases`, as they were last written; `lost`, sentences about operations that it once held and does not hold
+        any more, as after a damaged journal. `thorough` also checks the structure of the whole file: `damage`, a
+        sentence about the first damage, or None.
         """
         ...
 

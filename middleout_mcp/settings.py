@@ -73,7 +73,8 @@ class Settings(BaseSettings):
     active_sessions: int = Field(default=5, ge=0, description="How many newest sessions compression leaves alone.")
     jobs_off: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(),
-        description="Jobs that never run, by commas: `expiry`, `backfill`, `compression`, `checkpoint`, or `all`.",
+        description="Jobs that never run, by commas: `expiry`, `backfill`, `compression`, `checkpoint`, or `all`. "
+        "Off is off: nothing of the kind happens by itself, not even right after a call.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="WARNING", description="What goes to stderr."
@@ -103,6 +104,10 @@ class Settings(BaseSettings):
             if value not in (*JOBS, "all"):
                 raise ValueError(f"{value!r} is no job; the jobs are {', '.join(JOBS)}, or all of them: all")
         return values
+
+    def is_off(self, job: str) -> bool:
+        """Whether the job of that name never runs."""
+        return job in self.jobs_off or "all" in self.jobs_off
 
     @field_validator("timezone")
     @classmethod

@@ -12,8 +12,9 @@ from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import operation_details, turn_out
 from middleout_mcp.memory.paging import page_turns, read_cursor, turn_cost
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.ports import JobState
+from middleout_mcp.ports import OVERDUE, JobState, Lease
 from middleout_mcp.records import Caller, Episode, Thread
+from middleout_mcp.settings import JOBS
 from middleout_mcp.times import parse_time, to_iso
 
 PREFACE = (
@@ -183,15 +184,34 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
     )
 
 
-def _job(job: JobState, off: Sequence[str]) -> dict[str, Any]:
-    """What is known of a scheduled job."""
-    told = {"last_run": job.last_run, "next_run": None if job.name in off or "all" in off else job.next_run}
-    return {
-        "job": job.name,
-        **{name: to_iso(time) for name, time in told.items() if time is not None},
-        **({"off": True} if job.name in off or "all" in off else {}),
-        **({"last_error": job.last_error} if job.last_error else {}),
-    }
+def _job(parts: Parts, job: JobState, now: datetime) -> dict[str, Any]:
+    """What is known of a scheduled job. One that was due and found nothing to do is due again at its next look."""
+    told: dict[str, Any] = {"job": job.name}
+    if job.last_run is not None:
+        told["last_run"] = to_iso(job.last_run)
+    if job.last_error is not None:
+        told["last_error"] = job.last_error
+    if parts.settings.is_off(job.name):
+        return {**told, "off": True}
+    due, look = job.next_run, parts.looked.get(job.name)
+    if look is not None and (due is None or due <= look.at):
+        told["nothing_to_do_at"] = to_iso(look.at)
+        due = look.again
+    if due is not None:
+        told["next_run"] = to_iso(due)
+        if now - due >= OVERDUE:
+            told["overdue"] = True
+    return told
+
+
+async def _jobs(parts: Parts, now: datetime) -> list[dict[str, Any]]:
+    known = {job.name: job for job in await parts.store.control.jobs()}
+    return [_job(parts, known.get(name) or JobState(name=name), now) for name in JOBS]
+
+
+def _leader(leases: Sequence[Lease], now: datetime) -> dict[str, str]:
+    """Which process does the jobs at this moment; none where nothing is due."""
+    return {lease.name: lease.holder for lease in leases if lease.until > now}
 
 
 async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
@@ -211,7 +231,8 @@ async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
             "dimension": embedding.dimension,
             "loaded": bool(parts.embedder and parts.embedder.loaded),
         },
-        "jobs": [_job(job, parts.settings.jobs_off) for job in await parts.store.control.jobs()],
+        "jobs": await _jobs(parts, now),
+        "leader": _leader(health["leases"], now),
         "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version", "lost") if health.get(key)},
         "operations": [operation_details(operation) for operation in operations],
     }

@@ -25,6 +25,14 @@ _STILL_LOADING = "The embedding model is still being loaded."
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """When this process saw that a job has nothing to do, and when it looks again."""
+
+    at: datetime
+    again: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """The ports, the settings, and this process's sittings and queue."""
 
@@ -44,6 +52,8 @@ class Parts:
     """Compression that a caller asked for; what is not done when the process leaves is done by the next one."""
     warned: set[str] = field(default_factory=set)
     """Warnings given already: each cause is logged once."""
+    looked: dict[str, Look] = field(default_factory=dict)
+    """By name of a job: that it was due and had nothing to do."""
 
     @property
     def zone(self) -> ZoneInfo:
