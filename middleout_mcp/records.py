@@ -281,7 +281,8 @@ class Operation:
     undoes: str | None = None
     undone_by: str | None = None
     part_of: str | None = None
-    """The operation that this one continues: both are one, told and undone together."""
+    """The operation that this one continues: both are one, told and undone together. They change different records:
+    of one that two parts change, undo puts back what the last of them changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import pytest
 from middleout_mcp.adapters.sqlite import audit, connection, open_store, schema
 from middleout_mcp.errors import StoreTooNew, StoreUnavailable
 from middleout_mcp.ports import Store
-from tests.contract.builders import LIVE, OURS, found, memory, operation, put, turn
+from middleout_mcp.records import Change, Run
+from tests.contract.builders import LIVE, NOW, OURS, found, memory, operation, put, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +37,44 @@ async def test_a_file_of_every_earlier_schema_is_brought_up_to_date(tmp_path: Pa
         assert (await store.control.health())["schema_version"] == len(schema.MIGRATIONS)
         await put(store, memory("after the migration"))
         await store.control.close()
+
+
+def made_older(file: Path) -> None:
+    """Take away what the newest migration added, as if an earlier version had written the file."""
+    early = bare(file)
+    early.execute(
+        "DROP INDEX operation_part; ALTER TABLE operation DROP COLUMN part_of; DROP INDEX run_status;"
+        "DROP TABLE lease; DROP TABLE job; DELETE FROM migration WHERE name = '0006_jobs'; PRAGMA user_version = 5"
+    )
+    early.close()
+
+
+async def test_a_file_with_memories_from_before_there_were_jobs_keeps_all_and_its_log_verifies(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    first = await put(store, memory("from before", id="m_1"))
+    await put(store, memory("also from before"))
+    undone = await store.journal.undo(OURS, first.id, operation(kind="restore"))
+    run = Run(id="run_1", namespace="ours", status="planned", target="x", plan={}, created_at=NOW, updated_at=NOW)
+    await store.control.save_run(OURS, run)
+    before = await store.journal.operations(OURS)
+    await store.control.close()
+    made_older(tmp_path / "memory.db")
+    store = await opened(tmp_path)
+    assert await store.journal.operations(OURS) == before
+    assert await store.control.run(OURS, "run_1") == run
+    assert await found(store, LIVE) == ["also from before"]
+    await store.journal.undo(OURS, undone.id, operation(kind="restore"))
+    whole = await put(store, memory("after"))
+    await store.memories.commit(
+        OURS, Change(operation=operation(part_of=whole.id), memories=(memory("in a second part"),))
+    )
+    assert sorted(await found(store, LIVE)) == ["after", "also from before", "from before", "in a second part"]
+    await store.control.close()
+    plain = bare(tmp_path / "memory.db")
+    assert audit.first_fault(plain, tmp_path) is None
+    plain.execute("UPDATE operation SET part_of = NULL")
+    assert audit.first_fault(plain, tmp_path) is not None  # the log covers what continues what
+    plain.close()
 
 
 def test_a_migration_that_fails_leaves_no_trace(tmp_path: Path) -> None:

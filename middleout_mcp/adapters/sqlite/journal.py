@@ -1,7 +1,6 @@
 """The journal role: operations, undo, and the use log."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -32,10 +31,14 @@ def _decoded(connection: Connection, rows: Iterable[Any], names: Mapping[int, st
                 operation,
                 memory_ids=tuple(dict.fromkeys((*operation.memory_ids, *from_list(memory_ids)))),
                 episode_ids=tuple(dict.fromkeys((*operation.episode_ids, *from_list(episode_ids)))),
-                counts=dict(Counter(operation.counts) + Counter(json.loads(counts))),
+                counts=_sum(operation.counts, json.loads(counts)),
             )
         whole.append(operation)
     return whole
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
 
 class Journal:
@@ -147,7 +150,7 @@ class _Undoing:
         return writing.Applied(operation, head)
 
     def _parts(self, seq: int, operation_id: str) -> list[int]:
-        """The numbers of the operation and of what continues it, newest first: so each was left by the next."""
+        """The numbers of the operation and of what continues it, newest first."""
         rows = self.connection.execute(
             "SELECT seq FROM operation WHERE namespace = ? AND part_of = ? ORDER BY seq DESC",
             (self.namespace, operation_id),
