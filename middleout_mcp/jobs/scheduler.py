@@ -207,7 +207,7 @@ class Scheduler:
             tasks.start_soon(self._keep_leading, tasks.cancel_scope)
             outcome = await self._outcome(job, data, now)
             tasks.cancel_scope.cancel()
-        self._held_up = None
+        self._held_up = now
         if outcome is None and not self._leads_until:
             return  # another process leads now, and knows better
         if outcome is None:
