@@ -87,8 +87,7 @@ class App:
         self._runs = 0
         self._scheduled = False
         self._scheduler: Scheduler | None = None
-        self._jobs = anyio.CancelScope()
-        self._jobs_ended = anyio.Event()
+        self._jobs: tuple[anyio.CancelScope, anyio.Event] | None = None
         self._closing = False
 
     def caller(self, client_name: str | None, key: str) -> Caller:
@@ -191,8 +190,8 @@ class App:
         self._scheduler = Scheduler(parts, JOBS) if self._scheduled else None
         if self._scheduler is not None:
             jobs.append(self._scheduler.run)
-        self._jobs, self._jobs_ended = anyio.CancelScope(), anyio.Event()
-        tasks.start_soon(self._do_jobs, jobs, self._jobs, self._jobs_ended)
+        self._jobs = anyio.CancelScope(), anyio.Event()
+        tasks.start_soon(self._do_jobs, jobs, *self._jobs)
 
     async def _do_jobs(
         self, jobs: list[Callable[[], Coroutine[Any, Any, None]]], scope: anyio.CancelScope, ended: anyio.Event
@@ -294,9 +293,11 @@ class App:
         if parts is None:
             return
         try:
-            self._jobs.cancel()
             with anyio.move_on_after(_CLOSE_SECONDS / 2):
-                await self._jobs_ended.wait()
+                if self._jobs is not None:
+                    scope, ended = self._jobs
+                    scope.cancel()
+                    await ended.wait()
                 await parts.later.drain()
             with anyio.move_on_after(_CLOSE_SECONDS / 2):
                 await _end_sessions(parts)

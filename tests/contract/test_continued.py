@@ -84,7 +84,9 @@ async def test_what_was_changed_since_is_left_alone_in_every_part(store: Store) 
     (stored,) = await store.memories.get(OURS, [members[4].id])
     await put(store, replace(stored, text="changed since", version=stored.version + 1))
     undone = await store.journal.undo(OURS, whole.id, operation(kind="restore"))
-    assert undone.counts == {"restored": 8, "skipped": 1, "gone": 0}
+    assert undone.counts == {"restored": 9, "skipped": 0, "gone": 0}
+    (kept,) = await store.memories.get(OURS, [members[4].id])
+    assert (kept.text, kept.summary_id) == ("changed since", None)
 
 
 async def test_nothing_continues_an_operation_that_was_undone_or_never_was(store: Store) -> None:
