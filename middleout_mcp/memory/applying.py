@@ -103,11 +103,13 @@ async def _failed(parts: Parts, grant: Grant, run: Run, name: str, sentence: str
 
 
 async def _note(parts: Parts, grant: Grant, run: Run, name: str, fate: _Fate) -> bool:
-    """Keep what became of a cluster, also in a run that was cancelled meanwhile; whether the run goes on."""
+    """Keep what became of a cluster, also in a run that was cancelled, or ended by another process, meanwhile; whether
+    the run goes on.
+    """
 
     def noted(stored: Run) -> Run | None:
         plan = stored.plan
-        if stored.status not in ("running", "cancelled"):
+        if stored.status not in ("running", "cancelled", "awaiting", "done"):
             return None
         if name in plan.get("applied", {}):  # another process that works on the run knows better
             return stored

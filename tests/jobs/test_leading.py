@@ -157,7 +157,7 @@ async def test_a_step_that_hangs_is_given_up_and_told_and_lets_another_process_l
 async def test_a_process_says_once_what_another_that_leads_does_not_do(
     parts: Parts, other: Parts, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = await two(parts, other, Noted("a"), clock)
+    _, second = await two(parts, other, Noted("a"), clock)
 
     async def hold() -> None:
         await parts.store.control.lease("jobs", "stuck", clock.now(), clock.now() + LEASE)

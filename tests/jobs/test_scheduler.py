@@ -3,6 +3,7 @@
 import logging
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import anyio
 import pytest
@@ -117,7 +118,7 @@ async def test_under_calls_that_never_rest_there_is_one_step_a_minute_and_each_j
             clock.advance(seconds=20)
     steps = sorted(time for job in jobs for time in job.done)
     assert len(steps) == 119
-    assert {later - earlier for earlier, later in zip(steps, steps[1:], strict=False)} == {timedelta(minutes=1)}
+    assert {later - earlier for earlier, later in pairwise(steps)} == {timedelta(minutes=1)}
     shares = Counter({job.name: len(job.done) for job in jobs})
     assert max(shares.values()) - min(shares["long"], shares["b"]) <= 3
     assert shares["c"] >= 3  # three steps of the first hour, and of the second
