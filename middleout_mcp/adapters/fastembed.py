@@ -11,6 +11,7 @@ import asyncio
 import ctypes
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -287,8 +288,16 @@ def folder_model(folder: Path) -> Recipe:
     return Recipe(name, 0, mend, load)
 
 
+def _keep_onnxruntime_silent() -> None:
+    """ONNX Runtime reports its use to its maker over the network, and notes an id of this machine in the user's cache,
+    unless told not to before it is imported.
+    """
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+
 def _known_model(name: str) -> Recipe:
     def load() -> "TextEmbedding":
+        _keep_onnxruntime_silent()
         from fastembed import TextEmbedding
 
         return TextEmbedding(name, threads=1, cuda=False, enable_cpu_mem_arena=False)
@@ -302,6 +311,7 @@ def _known_model(name: str) -> Recipe:
 
 def _load_folder(name: str, folder: Path, model_file: Path) -> "TextEmbedding":
     """Register a local model, once a process, and load it without a look at any hub."""
+    _keep_onnxruntime_silent()
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource
 

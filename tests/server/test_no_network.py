@@ -116,3 +116,27 @@ def test_the_whole_server_works_in_a_process_without_any_network(tmp_path: Path)
         pytest.skip("this system does not let a user take the network away from a process")
     with child(tmp_path, before=UNSHARE, HF_HUB_OFFLINE="0") as server:
         use_everything(server)
+
+
+def files_of(home: Path) -> list[str]:
+    return sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+
+
+def test_no_library_notes_or_reports_anything_in_the_home_of_the_user(tmp_path: Path) -> None:
+    """ONNX Runtime reports its use over sockets of its own, which no hook sees; it begins with a file in the cache."""
+    user, memory = tmp_path / "user", tmp_path / "memory"
+    user.mkdir(), memory.mkdir()
+    with child(memory, HOME=str(user), XDG_CACHE_HOME=str(user / "cache"), ORT_DISABLE_TELEMETRY="0") as server:
+        use_everything(server)
+        server.leave()
+    assert files_of(user) == []
+    loaded = (
+        "import onnxruntime as o; o.get_available_providers(); o.SessionOptions(); o.set_default_logger_severity(3)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", loaded],
+        env={**os.environ, "HOME": str(user), "XDG_CACHE_HOME": str(user / "cache"), "ORT_DISABLE_TELEMETRY": ""},
+        check=True,
+    )
+    if sys.platform == "linux":  # the control: it is really silenced, not silent
+        assert files_of(user) != []
