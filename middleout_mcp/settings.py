@@ -39,14 +39,22 @@ def variables(names: Iterable[str]) -> dict[str, str]:
 class Settings(BaseSettings):
     """Everything a user may set. Descriptions here are the README's settings table."""
 
-    model_config = SettingsConfigDict(env_prefix="MIDDLEOUT_", extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="MIDDLEOUT_",
+        env_ignore_empty=True,  # what a client passes on where its own variable is not set
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
 
     home: Path | None = Field(default=None, description="Folder of config.toml and of the memory file.")
     namespace: str = Field(default="default", description="The isolation boundary that is written, and read.")
     read_namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="Further namespaces that may be read, never written; separated by commas."
     )
-    project: str | None = Field(default=None, description='What "this project" means; also set by `--project`.')
+    project: str | None = Field(
+        default=None, description='The scope that "this project" means; `--project` sets it, and a namespace.'
+    )
     agent: str | None = Field(default=None, description="Who calls; default: the client's own name.")
     timezone: str = Field(
         default="UTC", description="How times without an offset, and words such as yesterday, are read."
@@ -59,13 +67,15 @@ class Settings(BaseSettings):
         default=30, gt=0, description="Minutes without use after which the model leaves memory."
     )
     synchronous: Literal["full", "normal"] = Field(
-        default="full", description="`normal` is faster; a power cut may then lose the last writes, a crash never does."
+        default="full",
+        description="`full`, or `normal`: faster, but a power cut may lose the last writes (a crash never does).",
     )
     max_text_bytes: int = Field(
         default=2_000_000, ge=1_000, description="Longest accepted text in UTF-8 bytes; longer is refused, never cut."
     )
     secrets: Literal["redact", "refuse"] = Field(
-        default="redact", description="What happens to a memory that holds a known secret."
+        default="redact",
+        description="What happens to a memory that holds a known secret: `redact` removes it, `refuse` the memory too.",
     )
     sensitive_recall: bool = Field(
         default=False, description="Whether recall with a `purpose` may return memories marked `sensitive`."
@@ -77,7 +87,7 @@ class Settings(BaseSettings):
         "Off is off: nothing of the kind happens by itself, not even right after a call.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="WARNING", description="What goes to stderr."
+        default="WARNING", description="What goes to stderr: `DEBUG`, `INFO`, `WARNING` or `ERROR`."
     )
 
     @field_validator("namespace")
@@ -133,7 +143,7 @@ class Settings(BaseSettings):
     @property
     def data_folder(self) -> Path:
         """Where `memory.db` and its companions lie."""
-        return self.home.expanduser() if self.home else platformdirs.user_data_path(APP_NAME)
+        return self.home.expanduser().absolute() if self.home else platformdirs.user_data_path(APP_NAME)
 
     @property
     def file(self) -> Path:

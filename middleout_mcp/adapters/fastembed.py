@@ -3,8 +3,8 @@
 The model is loaded by the first `embed`, in a worker thread, as one shared task: whoever needs it meanwhile waits for
 the same task, and a caller that is cancelled leaves it running. Nothing heavy (fastembed, onnxruntime, numpy) is
 imported before that. Texts are cut into windows of the model's length, windows of like length are put together into
-small batches, and each batch is one hop to a thread; the limiter that lets one batch run at a time is first in, first
-out, so that a query waits for at most one batch of a long back-fill, and memory stays bounded.
+small batches, one hop to a thread each; the limiter that lets one batch run at a time is first in, first out, so that a
+query waits for at most one batch of a long back-fill, and memory stays bounded.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     Row = NDArray[np.floating | np.integer]
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # else ONNX Runtime, once imported, reports its use over the network
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-
 BUNDLED = "minilm-int8"
 BUNDLED_NAME = "all-MiniLM-L6-v2-int8"
 BUNDLED_DIMENSION = 384
@@ -288,16 +288,8 @@ def folder_model(folder: Path) -> Recipe:
     return Recipe(name, 0, mend, load)
 
 
-def _keep_onnxruntime_silent() -> None:
-    """ONNX Runtime reports its use to its maker over the network, and notes an id of this machine in the user's cache,
-    unless told not to before it is imported.
-    """
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-
-
 def _known_model(name: str) -> Recipe:
     def load() -> "TextEmbedding":
-        _keep_onnxruntime_silent()
         from fastembed import TextEmbedding
 
         return TextEmbedding(name, threads=1, cuda=False, enable_cpu_mem_arena=False)
@@ -311,7 +303,6 @@ def _known_model(name: str) -> Recipe:
 
 def _load_folder(name: str, folder: Path, model_file: Path) -> "TextEmbedding":
     """Register a local model, once a process, and load it without a look at any hub."""
-    _keep_onnxruntime_silent()
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource
 

@@ -26,5 +26,6 @@ async def brief(parts: Parts, caller: Caller, condition: Filter) -> list[Memory]
         preferences = await some(replace(condition, kinds=(Kind.PREFERENCE,)), "importance")
     recent = await some(condition, "at")
     soon = [task for task in tasks if task.due is not None and task.due <= condition.now + _DUE_SOON]
+    recent = [memory for memory in recent if memory.state in (None, TaskState.OPEN)]
     ordered = [*pinned, *soon, *preferences, *tasks, *recent]
     return list({memory.id: memory for memory in ordered}.values())

@@ -11,6 +11,7 @@ from middleout_mcp.memory.contract import OpenIn, OpenOut
 from middleout_mcp.memory.items import (
     GLANCE,
     ITEM_OVERHEAD,
+    anothers_private,
     episodes_of,
     glance,
     item,
@@ -143,6 +144,7 @@ async def _by_turn(parts: Parts, caller: Caller, episode: Episode) -> dict[int, 
 async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
     found = await visible(parts, caller, [request.id or ""])
     if not found:
+        await _refuse_sensitive(parts, caller, request.id or "")
         return None
     memory = found[0]
     part, offset = read_cursor(request.cursor, default=0)
@@ -168,6 +170,16 @@ async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) 
         truncated=(page.cursor or sources.cursor) is not None,
         cursor=page.cursor or sources.cursor,
     )
+
+
+async def _refuse_sensitive(parts: Parts, caller: Caller, memory_id: str) -> None:
+    """Raise InvalidInput for a sensitive memory that the caller may know of: its text takes a purpose."""
+    for memory in await parts.store.memories.get(caller.grant, [memory_id]):
+        if not anothers_private(memory, caller):
+            raise InvalidInput(
+                f"{memory_id} is sensitive and is not opened; recall with a purpose shows it where "
+                "MIDDLEOUT_SENSITIVE_RECALL allows that, and forget takes its id"
+            )
 
 
 async def _sources(parts: Parts, caller: Caller, memory: Memory, start: int, max_tokens: int, now: datetime) -> OpenOut:

@@ -43,8 +43,18 @@ async def erase(
         derived=list(erasure.dropped_summaries) or None,
         erasure="complete" if erasure.complete else "pending",
         operation_id=erasure.operation.id,
-        notice=(_GONE if erasure.complete else _PENDING) + _surfaced(memories, set(erasure.memory_ids)),
+        notice=(_GONE if erasure.complete else _PENDING)
+        + _went_along(erasure.operation)
+        + _surfaced(memories, set(erasure.memory_ids)),
     )
+
+
+def _went_along(operation: Operation) -> str:
+    """What to say of the messages that the memories were filed from."""
+    turns = operation.counts.get("turns", 0)
+    if not turns:
+        return ""
+    return f" With it went {'the message' if turns == 1 else f'{turns} messages'} it was filed from."
 
 
 def _surfaced(memories: Sequence[Memory], gone: set[str]) -> str:
@@ -211,7 +221,8 @@ async def redact(
         action="redact",
         affected=[*(memory.id for memory in new_memories), *(episode.id for episode in episodes)],
         operation_id=done.id,
-        notice=f"{removal.found} places were removed for good; their text cannot be restored.{_named(removal, turns)}",
+        notice=f"Removed for good in {removal.found} {'place' if removal.found == 1 else 'places'}; what stood there "
+        f"cannot be restored.{_named(removal, turns)}",
     )
 
 

@@ -12,15 +12,15 @@ from middleout_mcp.memory.changes import Changes
 from middleout_mcp.memory.contract import Candidate, ForgetIn, ForgetOut
 from middleout_mcp.memory.erase import erase, redact
 from middleout_mcp.memory.intake import name
-from middleout_mcp.memory.items import anothers_private, may_see
+from middleout_mcp.memory.items import anothers_private
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.plan import refuse_read_only
 from middleout_mcp.memory.recall import search
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.policy import trust_rank
-from middleout_mcp.records import Caller, Change, Episode, Filter, Kind, Memory, Operation, Status
+from middleout_mcp.records import Caller, Change, Episode, Filter, Grant, Kind, Memory, Operation, Privacy, Status
 from middleout_mcp.retention.duplicates import merged_fields
-from middleout_mcp.times import parse_time
+from middleout_mcp.times import parse_time, to_iso
 
 _REMEMBERED = tuple(kind for kind in Kind if kind is not Kind.SUMMARY)
 """What a summary says is forgotten by forgetting what it was made from."""
@@ -106,20 +106,34 @@ async def _candidates(parts: Parts, caller: Caller, sitting: Sitting, request: F
     """What could be meant: hits of the query, else the last memories stored or recalled in this session."""
     if request.query is not None:
         statuses = (Status.LIVE, Status.ARCHIVED, Status.EXPIRED, Status.SUPERSEDED)
-        condition = Filter(now=now, agent=caller.confined_to, statuses=statuses, kinds=_REMEMBERED, compressed=True)
+        condition = Filter(
+            now=now,
+            agent=caller.confined_to,
+            statuses=statuses,
+            kinds=_REMEMBERED,
+            compressed=True,
+            sensitive=True,
+            hidden=True,
+        )
         ranked, _ = await search(parts, caller, request.query, condition, now)
         found = [hit.memory for hit in ranked if hit.relevant]
     else:
         found = await parts.store.memories.get(caller.grant, sitting.recent[::-1])
-    offered = [
-        Candidate(id=memory.id, text=cut(memory.text, _CANDIDATE_TOKENS)[0], kind=memory.kind)
-        for memory in found
-        if memory.namespace == caller.grant.write and may_see(memory, caller)
-    ][:_CANDIDATES]
+    meant = [memory for memory in found if may_forget(memory, caller)]
+    offered = [Candidate(id=memory.id, text=_glimpse(memory), kind=memory.kind) for memory in meant[:_CANDIDATES]]
     notice = "Nothing was changed. Call forget again with the ids that are meant."
+    if len(meant) > len(offered):
+        notice += f" {len(meant) - len(offered)} more could be meant: a narrower query shows them."
     if not offered:
         notice = "Nothing was changed, and nothing was found that could be meant."
     return ForgetOut(action=request.action, candidates=offered, notice=notice)
+
+
+def _glimpse(memory: Memory) -> str:
+    """What a candidate is recognised by. A sensitive one may be forgotten by its id, and is not shown for that."""
+    if memory.privacy is Privacy.SENSITIVE:
+        return f"(sensitive, not shown; stored on {memory.created_at:%Y-%m-%d})"
+    return cut(memory.text, _CANDIDATE_TOKENS)[0]
 
 
 async def _undo(
@@ -158,7 +172,8 @@ async def _commit(
         raise InvalidInput(f"{request.action} works on memories; for an episode use archive, erase or restore")
     with_episodes = await _with_memories(parts, caller, targets)
     changes = Changes(operation.at)
-    await _ACTIONS[request.action](_Work(parts, sitting, request, operation.at, changes), with_episodes)
+    work = _Work(parts, Grant.only(caller.grant.write), sitting, request, operation.at, changes)
+    await _ACTIONS[request.action](work, with_episodes)
     await release(parts, caller, changes)  # what expires is not told by a summary either
     archived = request.action == "archive"
     episodes = tuple(
@@ -176,7 +191,16 @@ async def _commit(
     )
     change = Change(operation=operation, memories=states, episodes=episodes)
     await parts.store.memories.commit(caller.grant, change)
-    return ForgetOut(action=request.action, affected=affected, operation_id=operation.id)
+    notice = _hidden_until(request, states) if request.action == "suppress" else None
+    return ForgetOut(action=request.action, affected=affected, operation_id=operation.id, notice=notice)
+
+
+def _hidden_until(request: ForgetIn, states: Sequence[Memory]) -> str:
+    """When what was suppressed comes back."""
+    until = max((memory.suppressed_until for memory in states if memory.suppressed_until), default=None)
+    if until is not None:
+        return f"Hidden until {to_iso(until)}."
+    return "Hidden until the next recall." if request.until else "Hidden until this session ends."
 
 
 async def _with_memories(parts: Parts, caller: Caller, targets: Targets) -> tuple[Memory, ...]:
@@ -192,6 +216,7 @@ class _Work:
     """What an action needs beside its targets."""
 
     parts: Parts
+    grant: Grant
     sitting: Sitting
     request: ForgetIn
     now: datetime
@@ -258,6 +283,9 @@ async def _restore(work: _Work, memories: Sequence[Memory]) -> None:
         if memory.status is Status.REDACTED:
             raise InvalidInput(f"{memory.id} was redacted; its former text is gone and cannot be restored")
     for memory in memories:
+        if memory.merged_into is not None:
+            for winner in await work.parts.store.memories.get(work.grant, [memory.merged_into]):
+                work.changes.change(winner, copies=max(1, work.changes.current(winner).copies - memory.copies))
         lapsed = memory.expires_at is not None and memory.expires_at <= work.now
         work.changes.change(
             memory,

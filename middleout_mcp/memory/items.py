@@ -8,7 +8,7 @@ from typing import Any
 from middleout_mcp.budget import count_tokens, cut
 from middleout_mcp.memory.contract import Item, Pointer, TurnOut
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.records import Caller, Episode, Kind, Memory, Operation, Privacy, Status, Turn
+from middleout_mcp.records import Caller, Episode, Kind, Memory, Operation, Privacy, Status, TaskState, Turn
 from middleout_mcp.times import session_over, to_iso
 
 ITEM_OVERHEAD = 110
@@ -43,7 +43,8 @@ def marks(memory: Memory, now: datetime) -> list[str]:
         found.append(f"suppressed until {to_iso(memory.suppressed_until)}")
     if memory.state is not None:
         due = f", due {to_iso(memory.due).removesuffix('T00:00:00Z')}" if memory.due else ""
-        found.append(f"{memory.state}{due}")
+        late = memory.due is not None and memory.due < now and memory.state is TaskState.OPEN
+        found.append(f"{memory.state}{due}{', overdue' if late else ''}")
     return found
 
 
@@ -154,7 +155,8 @@ def anothers_private(memory: Memory, caller: Caller) -> bool:
 
 def turn_out(turn: Turn, text: str) -> TurnOut:
     """A turn as a result shows it; `text` is the part of it on this page."""
-    return TurnOut(seq=turn.seq, role=turn.role, name=turn.name, at=to_iso(turn.at), text=text)
+    shown = "[erased]" if turn.erased else text
+    return TurnOut(seq=turn.seq, role=turn.role, name=turn.name, at=to_iso(turn.at), text=shown)
 
 
 def operation_details(operation: Operation) -> dict[str, Any]:

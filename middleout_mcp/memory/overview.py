@@ -22,7 +22,7 @@ PREFACE = (
     "evidence for a number: open an id to read what was said."
 )
 _NOTHING_HIDDEN = "Nothing of this conversation lies outside the view."
-_NO_THREAD = "No conversation was filed yet."
+_NO_THREAD = "No conversation of this client was filed yet; `thread` names one of another."
 _RECENT_OPERATIONS = 10
 _LINE_OVERHEAD = 12  # tokens of id and date of a buffer line
 

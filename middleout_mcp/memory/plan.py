@@ -187,7 +187,8 @@ class _Filer:
             fields |= {"expires_session": self._sitting.session.id, "expires_at": None}
         elif "expires_at" in fields:
             fields["expires_session"] = None
-        if draft.turns and stored.thread in (None, self._plan.stretch.thread):
+        told_anew = "text" in draft.fields and draft.fields["text"] != stored.text and bool(self._plan.stretch.drafts)
+        if told_anew or (draft.turns and stored.thread in (None, self._plan.stretch.thread)):
             evidence = self._evidence(draft)
             evidence.pop("at")
             fields |= evidence

@@ -268,7 +268,7 @@ async def _page(
 def _withheld_reason(parts: Parts) -> str:
     if parts.settings.sensitive_recall:
         return "sensitive: say what they are needed for in purpose"
-    return "sensitive: the setting sensitive_recall is off"
+    return "sensitive: MIDDLEOUT_SENSITIVE_RECALL is off"
 
 
 async def _fit(

@@ -21,9 +21,9 @@ while; `scope` for what holds only for one project; `key` and `value` for what h
 changes, correct the memory by its id).
   - `messages`: the new turns, verbatim, each once, with `thread`, the id of this conversation; `episode`: one line \
 saying what happened, with names and numbers.
-  - `used`: ids from the last recall that helped; `wrong`: ids that were false or misleading. This is how good \
-memories stay and bad ones fade.
-- To correct a memory: `remember` with its `id` and the new text. To confirm it: its `id` with `source: "user"`.
+  - `used`: ids from the last recall that helped; `wrong`: ids that were false or misleading, which are marked so.
+- To correct a memory: `remember` with its `id`, the new text and, if the user said so, `source: "user"`. To confirm \
+it: its `id` with `source: "user"`.
 - When the user says that something should be forgotten: `forget` with action `erase`; that removes it for good. \
 Show the candidates first when it is not clear which memory is meant (`forget` without ids changes nothing and lists \
 them). `archive`, `suppress` and `demote` are for tidying up and can be undone: `forget` with action `restore`.

@@ -86,14 +86,14 @@ def add_prompts(server: MCPServer[Any], app: "App") -> None:
             found = await app.recall(current_caller(), request)
         except MiddleoutError as error:
             raise _protocol_error(error) from None
-        return _BRIEF.format(stored=render.recalled(found))
+        return _BRIEF.format(stored=render.in_zone(app.settings.timezone, render.recalled, found))
 
     async def review() -> str:
         try:
             stats = await app.open_episode(current_caller(), OpenIn(id="stats", max_tokens=_REVIEW_TOKENS))
         except MiddleoutError as error:
             raise _protocol_error(error) from None
-        return _REVIEW.format(stored=render.opened(stats))
+        return _REVIEW.format(stored=render.in_zone(app.settings.timezone, render.opened, stats))
 
     for fn, title, description in (
         (

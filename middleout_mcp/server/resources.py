@@ -55,7 +55,7 @@ class _Pointers:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         except MiddleoutError as error:
             raise ResourceError(str(error)) from None
-        return render.opened(opened)
+        return render.in_zone(self._app.settings.timezone, render.opened, opened)
 
 
 def _of_kind(pointer: str, prefix: str) -> str:

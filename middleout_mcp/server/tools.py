@@ -59,6 +59,7 @@ class _Spec(Generic[RequestT, ResultT]):
     known: tuple[type[BaseModel], ...] = ()
     """Models of the result that another tool's schema spells out."""
     meta: dict[str, Any] | None = None
+    nothing_done: str = ""
 
 
 class MemoryTool(Tool):
@@ -67,6 +68,9 @@ class MemoryTool(Tool):
     The package's own `run` turns whatever is raised into an `UnexpectedToolError` with the cause attached; its prefix
     and, for causes that are not ours, its traceback with argument values are replaced here.
     """
+
+    nothing_done: str = ""
+    """What is added to each refusal."""
 
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
@@ -77,7 +81,8 @@ class MemoryTool(Tool):
         except UnexpectedToolError as error:
             cause = error.__cause__ or error
             if isinstance(cause, MiddleoutError):
-                return _refusal(str(cause))
+                done = f"; {self.nothing_done}" if self.nothing_done else ""
+                return _refusal(f"{str(cause).removesuffix('.')}{done}" if done else str(cause))
             logger.error("internal error in tool %s: %s", self.name, frames(cause))
             return _refusal(f"internal error in {self.name}; the server's log says where")
         return result
@@ -85,21 +90,22 @@ class MemoryTool(Tool):
 
 def memory_tools(app: "App") -> list[Tool]:
     """The five tools of a server."""
+    zone = app.settings.timezone
     return [
-        _tool(_remember(app)),
-        _tool(_recall(app)),
-        _tool(_open_episode(app)),
-        _tool(_forget(app)),
-        _tool(_compress(app)),
+        _tool(_remember(app), zone),
+        _tool(_recall(app), zone),
+        _tool(_open_episode(app), zone),
+        _tool(_forget(app), zone),
+        _tool(_compress(app), zone),
     ]
 
 
-def _tool(spec: _Spec[RequestT, ResultT]) -> Tool:
+def _tool(spec: _Spec[RequestT, ResultT], zone: str) -> Tool:
     async def call(arguments: dict[str, Any]) -> CallToolResult:
         request = parse_request(spec.request, spec.name, arguments)
         result = await spec.use_case(current_caller(), request)
         return CallToolResult(
-            content=[TextContent(type="text", text=spec.text(result))],
+            content=[TextContent(type="text", text=render.in_zone(zone, spec.text, result))],
             structured_content=result.model_dump(mode="json", exclude_none=True),
         )
 
@@ -114,6 +120,8 @@ def _tool(spec: _Spec[RequestT, ResultT]) -> Tool:
     )
     tool.parameters = input_schema(spec.request)
     tool.fn_metadata.output_schema = output_schema(spec.result, spec.known)
+    if isinstance(tool, MemoryTool):
+        tool.nothing_done = spec.nothing_done
     return tool
 
 
@@ -142,6 +150,7 @@ def _remember(app: "App") -> _Spec[RememberIn, RememberOut]:
         use_case=app.remember,
         text=render.remembered,
         annotations=_hints(),
+        nothing_done="nothing of this call was stored",
         meta=_ALWAYS_LOAD,
     )
 
@@ -204,9 +213,9 @@ def _compress(app: "App") -> _Spec[CompressIn, CompressOut]:
         name="compress",
         title="Compress",
         description=(
-            "Fold old memories into summaries that can be opened and undone. `target`: middle, thread:ID, tag:NAME, "
-            "ids, or cancel. First plans; `dry_run`=false applies, also to a planned `run_id`; `run_id` alone tells "
-            "progress and shows texts, for which `summaries` may give better ones."
+            "Fold old memories into summaries that open and undo. `target`: middle, thread:ID, tag:NAME, ids, cancel. "
+            "Plans; `dry_run`=false applies, also a planned `run_id`, which alone tells progress and shows texts; "
+            "`summaries` gives better ones."
         ),
         request=CompressIn,
         result=CompressOut,

@@ -231,7 +231,7 @@ async def test_what_expires_or_is_made_private_is_told_by_no_summary_any_more(
     assert await hidden_behind_nothing(app, caller) == []
     if change in ("private", "sensitive"):
         other = app.caller("another client", "process-2")
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound if change == "private" else InvalidInput):
             await app.open_episode(other, OpenIn(id=one.id))
         found = await app.recall(other, RecallIn(query="boxes carried", include=["archived"], limit=50))
         assert one.id not in [item.id for item in found.items]

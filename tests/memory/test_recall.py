@@ -195,7 +195,7 @@ async def test_sensitive_memories_are_counted_and_withheld_with_the_reason(app: 
     found = await app.recall(caller, RecallIn(query="diagnosis May", purpose="care plan"))
     assert found.items == []
     assert found.withheld is not None and found.withheld[0].count == 1
-    assert "sensitive_recall" in found.withheld[0].reason
+    assert "MIDDLEOUT_SENSITIVE_RECALL" in found.withheld[0].reason
 
 
 async def test_as_of_shows_what_was_valid_then(app: App, caller: Caller, clock: FakeClock) -> None:

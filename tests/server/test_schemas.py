@@ -21,7 +21,7 @@ PARAMETERS = {
     "compress": "target dry_run run_id summaries cursor max_tokens",
 }
 RESULTS = {
-    "remember": "results episode operation_id",
+    "remember": "results episode operation_id notice",
     "recall": "recall_id items packets draft discarded withheld below_floor notice truncated cursor",
     "open_episode": "id type line text turns memories buffer details truncated cursor",
     "forget": "action affected derived candidates erasure operation_id notice",

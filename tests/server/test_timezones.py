@@ -123,11 +123,11 @@ async def test_what_expires_today_or_is_hidden_until_tomorrow_follows_the_midnig
 
 
 @pytest.mark.parametrize(
-    ("place", "said", "date"),
-    [(BERLIN, "2026-03-29T00:10", "2026-03-28"), (NEW_YORK, "2026-10-31T21:00", "2026-11-01")],
+    ("place", "said", "shown"),
+    [(BERLIN, "2026-03-29T00:10", "2026-03-29 00:10"), (NEW_YORK, "2026-10-31T21:00", "2026-10-31 21:00")],
 )
-async def test_turns_are_dated_from_the_zone_and_shown_in_utc(
-    tmp_path: Path, place: tuple[str, str], said: str, date: str
+async def test_turns_are_dated_from_the_zone_answered_in_utc_and_shown_in_the_zone(
+    tmp_path: Path, place: tuple[str, str], said: str, shown: str
 ) -> None:
     turn = {"role": "user", "text": "The heron came back to the pond.", "at": said}
     async with client_in(tmp_path, *place) as (client, _):
@@ -138,4 +138,5 @@ async def test_turns_are_dated_from_the_zone_and_shown_in_utc(
         assert stored["episode"]["start"] == stored["episode"]["end"] == at
         assert opened.structured_content["turns"][0]["at"] == at
         assert recalled.structured_content["items"][0]["at"] == at
-        assert date in text_of(recalled)
+        assert shown in text_of(recalled)
+        assert f"(times: {place[0]})" in text_of(recalled)
