@@ -130,7 +130,7 @@ class Threads:
             names = readable(connection, grant)
             rows = connection.execute(
                 f"SELECT s.namespace, {SESSION.select('s')} FROM session s WHERE {within('s.namespace', names)} "
-                "AND s.agent = coalesce(?, s.agent) ORDER BY s.last_at DESC, s.started_at DESC, s.id LIMIT ?",
+                "AND s.agent = coalesce(?, s.agent) ORDER BY s.last_at DESC, s.started_at DESC, s.rowid DESC LIMIT ?",
                 (None if agent is None else bindable(agent), limit),
             )
             return [SESSION.decode(row[1:], names[row[0]]) for row in rows]
