@@ -5,16 +5,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from middleout_mcp.budget import count_tokens, cut
+from middleout_mcp.budget import count_tokens
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.memory.contract import OpenIn, OpenOut
 from middleout_mcp.memory.items import (
     GLANCE,
     ITEM_OVERHEAD,
-    anothers_private,
-    episodes_of,
     glance,
-    item,
     operation_details,
     turn_out,
     visible,
@@ -22,8 +19,8 @@ from middleout_mcp.memory.items import (
 from middleout_mcp.memory.overview import open_buffer, open_context, open_gap, open_stats
 from middleout_mcp.memory.paging import page_turns, read_cursor
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.policy import USED
-from middleout_mcp.records import Caller, Episode, Kind, Memory, Run, Turn, Use
+from middleout_mcp.memory.record import open_memory
+from middleout_mcp.records import Caller, Episode, Memory, Run, Turn
 from middleout_mcp.times import to_iso
 
 _OPERATIONS = 20  # how many operations of a memory are listed
@@ -52,7 +49,7 @@ async def open_episode(parts: Parts, caller: Caller, request: OpenIn) -> OpenOut
         raise InvalidInput("thread goes with id context or with no id; an id alone says what to open")
     openers: dict[str, Callable[[Parts, Caller, OpenIn, datetime], Awaitable[OpenOut | None]]] = {
         "e": _episode,
-        "m": _memory,
+        "m": open_memory,
         "g": open_gap,
         "run": _run,
         "op": _operation,
@@ -97,6 +94,9 @@ async def _episode(parts: Parts, caller: Caller, request: OpenIn, now: datetime)
     data = _data(page.turns, request.max_tokens)
     if data:
         details["data"] = data
+    present = {str(turn.seq): list(turn.present) for turn in page.turns if turn.present is not None}
+    if present:
+        details["present"] = present
     if left_out:
         details["memories_not_listed"] = left_out
     return OpenOut(
@@ -139,102 +139,6 @@ async def _by_turn(parts: Parts, caller: Caller, episode: Episode) -> dict[int, 
         own = (seq for seq in memory.turns if episode.first_seq <= seq <= episode.last_seq)
         filed.setdefault(next(own, _NO_TURN), []).append(memory)
     return filed
-
-
-async def _memory(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
-    found = await visible(parts, caller, [request.id or ""])
-    if not found:
-        await _refuse_sensitive(parts, caller, request.id or "")
-        return None
-    memory = found[0]
-    part, offset = read_cursor(request.cursor, default=0)
-    if part not in (0, _SOURCES) or offset > max(len(memory.text), len(memory.parents)):
-        raise InvalidInput("that cursor belongs to something else; open this memory without it")
-    if part == _SOURCES:
-        return await _sources(parts, caller, memory, offset, request.max_tokens, now)
-    page = page_turns([_as_turn(memory)], offset, request.max_tokens)
-    sources = await _sources(parts, caller, memory, 0, request.max_tokens - count_tokens(page.texts[0]), now)
-    use = Use(memory_id=memory.id, session=parts.sit(caller, now).session.id, at=now, weight=USED)
-    if memory.namespace == caller.grant.write and not caller.owner:  # the owner looks from outside
-        parts.later.put(lambda: parts.store.journal.note_uses(caller.grant, [use]))
-    shown = item(memory, now, episodes=await episodes_of(parts, caller, [memory]))
-    return OpenOut(
-        id=memory.id,
-        type="summary" if memory.kind is Kind.SUMMARY else "memory",
-        text=page.texts[0],
-        memories=None if page.cursor else sources.memories,
-        details={
-            "record": shown.model_dump(exclude={"text", "pointers"}, exclude_none=True),
-            **await _details(parts, caller, memory),
-        },
-        truncated=(page.cursor or sources.cursor) is not None,
-        cursor=page.cursor or sources.cursor,
-    )
-
-
-async def _refuse_sensitive(parts: Parts, caller: Caller, memory_id: str) -> None:
-    """Raise InvalidInput for a sensitive memory that the caller may know of: its text takes a purpose."""
-    for memory in await parts.store.memories.get(caller.grant, [memory_id]):
-        if not anothers_private(memory, caller):
-            raise InvalidInput(
-                f"{memory_id} is sensitive and is not opened; recall with a purpose shows it where "
-                "MIDDLEOUT_SENSITIVE_RECALL allows that, and forget takes its id"
-            )
-
-
-async def _sources(parts: Parts, caller: Caller, memory: Memory, start: int, max_tokens: int, now: datetime) -> OpenOut:
-    """A page of what a memory was made from, from the one with index `start` on; each in full where it fits."""
-    found = await visible(parts, caller, memory.parents)
-    shown, left_out = glance(found[start:], now, max_tokens) if found[start:] else ([], 0)
-    more = f"t{_SOURCES}.{start + len(shown)}" if left_out else None
-    return OpenOut(
-        id=memory.id,
-        type="summary" if memory.kind is Kind.SUMMARY else "memory",
-        memories=shown or None,
-        truncated=more is not None,
-        cursor=more,
-    )
-
-
-def _as_turn(memory: Memory) -> Turn:
-    """A memory's text as a turn, so that long texts are paged by the same rule."""
-    return Turn(thread="", seq=0, role="", text=memory.text, at=memory.at)
-
-
-async def _details(parts: Parts, caller: Caller, memory: Memory) -> dict[str, Any]:
-    """What the record holds beside the item: its fields, its versions, its evidence, its operations."""
-    versions = await parts.store.memories.versions(caller.grant, memory.id)
-    operations = await parts.store.journal.operations(caller.grant, memory_id=memory.id, limit=_OPERATIONS)
-    given = {
-        "key": memory.key,
-        "value": memory.value,
-        "tags": list(memory.tags[:_LISTED]),
-        "known_by": None if memory.known_by is None else list(memory.known_by[:_LISTED]),
-        "privacy": memory.privacy,
-        "importance": memory.importance,
-        "emotional_weight": memory.emotional_weight,
-        "state": memory.state,
-        "due": to_iso(memory.due) if memory.due else None,
-        "pinned": memory.pinned or None,
-        "ref": memory.ref,
-        "agent": memory.agent,
-        "expires": to_iso(memory.expires_at) if memory.expires_at else memory.expires_session and "session",
-        "copies": memory.copies,
-        "use": round(memory.use, 3),
-        "last_used_at": to_iso(memory.last_used_at) if memory.last_used_at else None,
-        "merged_into": memory.merged_into,
-        "superseded_by": memory.superseded_by,
-        "summary_id": memory.summary_id,
-        "turns": list(memory.turns[:_LISTED]),
-    }
-    return {
-        **{field: value for field, value in given.items() if value not in (None, [])},
-        "versions": [
-            {"version": old.version, "updated_at": to_iso(old.updated_at), "text": cut(old.text, GLANCE)[0]}
-            for old in versions[:-1][-_LISTED:]
-        ],
-        "operations": [operation_details(operation) for operation in operations],
-    }
 
 
 async def _run(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) -> OpenOut | None:

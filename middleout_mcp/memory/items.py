@@ -17,6 +17,7 @@ _NAMES = 12  # of these, what is meant for thread and scope
 CUT = "cut"
 """The mark of an item that shows the beginning of its text; its first pointer opens the whole."""
 _SESSIONS = 1000
+_IDS_NAMED = 3  # of an operation in a list; opening it lists them all
 GLANCE = 60
 """Prompt tokens of a text that is listed beside something else; its id opens the rest."""
 
@@ -167,6 +168,8 @@ def operation_details(operation: Operation) -> dict[str, Any]:
         "at": to_iso(operation.at),
         "agent": operation.agent,
         **({"reason": operation.reason} if operation.reason else {}),
+        **({"counts": counts} if (counts := {name: n for name, n in operation.counts.items() if n}) else {}),
+        **({"ids": ids[:_IDS_NAMED]} if (ids := [*operation.memory_ids, *operation.episode_ids]) else {}),
         **({"undone_by": operation.undone_by} if operation.undone_by else {}),
         "undoable": operation.undoable and operation.undone_by is None,
     }

@@ -38,6 +38,7 @@ _DEPTH = 200  # candidates taken from each of the two searches
 _QUERY_TERMS = 256  # a query with more terms is searched by its longest ones; its vector still covers all of it
 _SHORTEST = 40  # tokens of text below which a cut memory says too little
 _STATUS_OF = {"archived": Status.ARCHIVED, "expired": Status.EXPIRED, "superseded": Status.SUPERSEDED}
+_OF_THAT_TIME = "Nothing matches the words of the query; these are of the time it asks for."
 TEXT_ONLY = "No embedding model is at hand: this answer comes from text search alone."
 
 
@@ -188,6 +189,9 @@ async def _search(parts: Parts, caller: Caller, request: RecallIn, condition: Fi
     depth = max(_DEPTH, request.limit)
     ranked, notice = await search(parts, caller, request.query or "", condition, now, depth)
     shown = ranked if "below_floor" in (request.include or ()) else [hit for hit in ranked if hit.relevant]
+    if not shown and ranked and (request.since or request.until):  # asked for a time: what is of it is of interest
+        found = [(hit.memory, hit.score) for hit in ranked]
+        return _Found(found, notice=_OF_THAT_TIME if notice is None else f"{_OF_THAT_TIME} {notice}")
     return _Found([(hit.memory, hit.score) for hit in shown], below_floor=len(ranked) - len(shown), notice=notice)
 
 

@@ -135,7 +135,8 @@ class Memories:
             queries = {
                 "pending": f"SELECT count(*) FROM memory WHERE embedded = 0 AND {place}",
                 "threads": f"SELECT count(*) FROM thread WHERE {place}",
-                "turns": f"SELECT coalesce(sum(turns), 0) FROM thread WHERE {place}",
+                "turns": "SELECT count(*) FROM turn u JOIN thread t ON t.n = u.thread "
+                f"WHERE u.erased = 0 AND {place.replace('namespace', 't.namespace')}",
                 "episodes": f"SELECT count(*) FROM episode WHERE erased_at IS NULL AND {place}",
             }
             return counts | {name: connection.execute(query).get for name, query in queries.items()}
