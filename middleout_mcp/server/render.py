@@ -128,7 +128,7 @@ def opened(result: OpenOut) -> str:
     body += [_buffer_line(each) for each in result.buffer or ()]
     body += [_turn(each) for each in result.turns or ()]
     body += [_item(each) for each in result.memories or ()]
-    body += _details(result.details or {})
+    body += _details(_local(result.details or {}))
     head = result.type if result.type == result.id else f"{result.type} {_one_line(result.id)}"
     if result.line:
         body.insert(0, f"line: {_one_line(result.line, _LINE)}")
@@ -157,7 +157,7 @@ def forgotten(result: ForgetOut) -> str:
 
 def compressed(result: CompressOut) -> str:
     """The state of a run, its numbers and its clusters."""
-    lines = [f"{result.run_id or 'no run'}: {result.status}", *_details(result.report)]
+    lines = [f"{result.run_id or 'no run'}: {result.status}", *_details(_local(result.report))]
     lines += _quoted([_cluster(each) for each in result.clusters or ()])
     return "\n".join([*lines, *_more(result.truncated, result.cursor)])
 
@@ -258,8 +258,7 @@ def _cluster(cluster: Cluster) -> str:
 def _details(details: Mapping[str, Any], indent: str = "") -> list[str]:
     """`key: value` lines; mappings and lists of mappings are indented below their key. Empty values are left out."""
     lines: list[str] = []
-    for key, given in details.items():
-        value = given if key in _VERBATIM else _local(given)
+    for key, value in details.items():
         label = f"{indent}{_one_line(str(key)).replace('_', ' ')}:"
         if isinstance(value, Mapping) and value:
             lines += [label, *_details(value, indent + "  ")]

@@ -40,8 +40,9 @@ HOSTILE = [
 
 
 def item(text: str, **fields: object) -> Item:
-    given_fields = {"id": "m_abcdefghi", "kind": "fact", "status": "live", "source": "user", "trust": "user", **fields}
-    return Item(text=text, at=NOON, created_at=NOON, updated_at=NOON, confidence=0.9, **given_fields)
+    times = {"at": NOON, "created_at": NOON, "updated_at": NOON}
+    given_fields = {"id": "m_abcdefghi", "kind": "fact", "status": "live", "source": "user", "trust": "user"}
+    return Item(text=text, confidence=0.9, **{**times, **given_fields, **fields})
 
 
 def inside(text: str) -> tuple[list[str], list[str]]:
@@ -242,3 +243,21 @@ def test_a_compression_plan_tells_its_numbers_and_clusters():
     body, outside = inside(text)
     assert outside == ["run_1: planned", "memories: 2"]
     assert body == ["[c_1, 2 memories] Tea", "   - one", "     two"]
+
+
+def test_times_are_shown_in_the_zone_of_the_settings_which_is_named_once():
+    midnight = item("Party.", at="2026-12-11T23:00:00Z", marks=["open, due 2026-12-03T23:00:00Z"])
+    later = item("Talk.", at="2026-12-10T15:30:00Z")
+    result = RecallOut(recall_id="r_1", items=[midnight, later])
+    shown = render.in_zone("Europe/Berlin", render.recalled, result)
+    assert shown.startswith("r_1: 2 memories (times: Europe/Berlin)\n")
+    assert "[m_abcdefghi 2026-12-12, fact, user, open, due 2026-12-04] Party." in shown
+    assert "2026-12-10 16:30" in shown
+    assert render.in_zone("UTC", render.recalled, result).startswith("r_1: 2 memories\n")
+
+
+def test_data_of_a_turn_keeps_its_own_times():
+    details = {"start": "2026-12-11T23:00:00Z", "data": {"1": {"seen": "2026-12-11T23:00:00Z"}}}
+    shown = render.in_zone("Europe/Berlin", render.opened, OpenOut(id="e_1", type="episode", details=details))
+    assert "start: 2026-12-12" in shown
+    assert "seen: 2026-12-11T23:00:00Z" in shown
