@@ -26,7 +26,15 @@ def test_the_demo_shows_each_step_and_ends_well() -> None:
     run = demo()
     assert run.returncode == 0, run.stdout + run.stderr
     assert "FAILED" not in run.stdout
-    for words in ("Remember a conversation", "Recall: Which oven", "Open the episode", "Plan a compression", "Forget"):
+    for words in (
+        "Remember a conversation",
+        "Recall: Which oven",
+        "Open the episode",
+        "Plan a compression",
+        "Compress",
+        "Undo",
+        "Forget",
+    ):
         assert words in run.stdout
     assert FAKE_KEY not in run.stdout
 

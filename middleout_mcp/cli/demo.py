@@ -28,6 +28,7 @@ from middleout_mcp.cli.report import Failed, report, report_options
 _RANDOM = "51Nq7Zt4mWx8Kb2Rv6Yc9Hd3Lf"
 FAKE_KEY = f"sk_live_{_RANDOM}"  # in two parts, for scanners that read this file
 _TIMEOUT_SECONDS = 60
+_ASK_AGAIN_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ async def _play(home: Path, show: Callable[[Step], None] | None) -> list[Step]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "middleout_mcp"],
-        # With no session left alone there is something to plan a compression of after a few minutes.
+        # With no session left alone there is something to compress after a few minutes.
         env={"MIDDLEOUT_HOME": str(home), "MIDDLEOUT_ACTIVE_SESSIONS": "0"},
         cwd=Path(__file__).parents[2],
     )
@@ -137,6 +138,8 @@ class Tour:
         self._client, self._home, self._sample = client, home, sample
         self._episodes: list[str] = []
         """The episode behind the answer to each question."""
+        self._run: dict[str, Any] = {}
+        """The compression: first what was planned, then what was applied."""
 
     async def steps(self) -> AsyncIterator[Step]:
         """Each step after it was done and checked."""
@@ -148,6 +151,8 @@ class Tour:
             yield await self._recall(**question)
         yield await self._open()
         yield await self._plan()
+        yield await self._compress()
+        yield await self._restore()
         yield await self._forget(**self._sample["forget"])
 
     async def _call(self, step: Step, tool: str, **arguments: Any) -> Call:
@@ -208,8 +213,42 @@ class Tour:
         before = await self._client.call_tool("open_episode", {"id": "stats"})
         call = await self._call(step, "compress", target="middle", dry_run=True)
         after = await self._client.call_tool("open_episode", {"id": "stats"})
-        step.checks["there is a plan"] = call.result.get("status") == "planned" and bool(call.result.get("report"))
+        self._run = call.result
+        step.checks["there is a plan"] = call.result.get("status") == "planned" and bool(call.result.get("clusters"))
         step.checks["no memory was changed"] = _memories(before) == _memories(after) != {}
+        return step
+
+    async def _compress(self) -> Step:
+        """Apply the plan, and open the summary that one of the questions is answered with now."""
+        step = Step("Compress, and open a summary to what it was made from")
+        call = await self._call(step, "compress", run_id=self._run.get("run_id"), dry_run=False)
+        with anyio.move_on_after(_TIMEOUT_SECONDS):
+            while call.result.get("status") == "running":
+                await anyio.sleep(_ASK_AGAIN_SECONDS)
+                del step.calls[1:]
+                call = await self._call(step, "compress", run_id=self._run.get("run_id"))
+        self._run = call.result
+        sizes = self._run.get("report", {}).get("compressed_bytes", {"before": 0, "after": 0})
+        smaller = f"{sizes['before']} bytes of memories became {sizes['after']}"
+        step.checks[smaller] = self._run.get("status") == "awaiting" and 0 < sizes["after"] < sizes["before"]
+        members: list[str] = next((cluster["memories"] for cluster in self._run.get("clusters", ())), [])
+        found = await self._call(step, "recall", query=self._sample["questions"][0]["query"], limit=3)
+        summary = next((item["id"] for item in found.result.get("items", ()) if item["kind"] == "summary"), "")
+        step.checks["a summary is found in their place"] = bool(summary) and not {*members} & {*_ids(found.result)}
+        opened = await self._call(step, "open_episode", id=summary)
+        made_from = [item["id"] for item in opened.result.get("memories", ())]
+        step.checks["it opens to exactly what it was made from"] = made_from == members != []
+        return step
+
+    async def _restore(self) -> Step:
+        step = Step("Undo the compression")
+        operation = self._run.get("report", {}).get("operation_id", "")
+        await self._call(step, "forget", ids=[operation], action="restore")
+        found = await self._call(step, "recall", query=self._sample["questions"][0]["query"], limit=3)
+        members = {member for cluster in self._run.get("clusters", ()) for member in cluster["memories"]}
+        step.checks["what was compressed is found again"] = bool(members & {*_ids(found.result)})
+        kinds = {item["kind"] for item in found.result.get("items", ())}
+        step.checks["no summary is"] = bool(kinds) and "summary" not in kinds
         return step
 
     async def _forget(self, query: str, expect: str) -> Step:
@@ -236,6 +275,10 @@ def _text(answer: CallToolResult) -> str:
 
 def _texts(call: Call) -> list[str]:
     return [item["text"] for item in call.result.get("items", ())]
+
+
+def _ids(result: dict[str, Any]) -> list[str]:
+    return [item["id"] for item in result.get("items", ())]
 
 
 def _memories(answer: CallToolResult) -> Any:

@@ -132,7 +132,7 @@ async def _compression(parts: Parts, data: dict[str, Any], now: datetime) -> boo
     namespaces = await parts.store.control.namespaces()
     run = await _under_way(parts, namespaces, now)
     if run is not None:
-        if not await advance(parts, Grant.only(run.namespace), run.id) and run.plan.get("automatic"):
+        if not await advance(parts, Grant.only(run.namespace), run.id, lead=True) and run.plan.get("automatic"):
             known = data.get(run.namespace, {"at": to_iso(now)})
             data[run.namespace] = {**known, "live": await _live(parts, run.namespace)}  # summaries are nothing new
         return True

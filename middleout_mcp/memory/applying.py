@@ -18,7 +18,7 @@ from middleout_mcp.compression.clusters import still_together
 from middleout_mcp.errors import Conflict, InvalidInput
 from middleout_mcp.memory.changes import Changes
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.memory.runs import change_run, cluster_id, next_cluster
+from middleout_mcp.memory.runs import change_run, cluster_id, may_work, next_cluster
 from middleout_mcp.memory.writers import Draft, extractive, size
 from middleout_mcp.policy import compressible, trust_rank
 from middleout_mcp.records import (
@@ -52,27 +52,31 @@ class _Fate:
     left: tuple[Mapping[str, str], ...] = ()
 
 
-async def advance(parts: Parts, grant: Grant, run_id: str) -> bool:
-    """Apply the next cluster of a run that is under way; whether there may be another."""
+async def advance(parts: Parts, grant: Grant, run_id: str, *, lead: bool = False) -> bool:
+    """Apply the next cluster of a run that is under way; whether there may be another one to apply here.
+
+    A run that another process works on is left to it, unless this one has the `lead` (holds the lease of the jobs).
+    """
     run = await parts.store.control.run(grant, run_id)
-    if run is None or run.status != "running":
+    if run is None or run.status != "running" or not (lead or may_work(run, parts.worker, parts.clock.now())):
         return False
     at = next_cluster(run)
     if at is None or "operation" not in run.plan:
         return not await _finish(parts, grant, run)
     name = cluster_id(at)
     attempts = run.plan.get("attempts", {}).get(name, 0)
+    ids = run.plan["clusters"][at]
     if attempts >= _ATTEMPTS:
         why = run.plan.get("failures", {}).get(name)
-        return await _note(
-            parts, grant, run, name, _Fate(reason=f"it failed twice: {why}" if why else "it failed twice")
-        )
-    trying = {**run.plan, "attempts": {**run.plan.get("attempts", {}), name: attempts + 1}}
+        fate = await _found_compressed(parts, grant, run, ids)  # the last attempt may have been killed after its commit
+        fate = fate or _Fate(reason=f"it failed twice: {why}" if why else "it failed twice")
+        return await _note(parts, grant, run, name, fate)
+    trying = {**run.plan, "attempts": {**run.plan.get("attempts", {}), name: attempts + 1}, "worker": parts.worker}
     claimed = replace(run, plan=trying, updated_at=parts.clock.now())
     if not await parts.store.control.save_run(grant, claimed, expect=run):
         return True  # another process was faster: what is next now?
     try:
-        fate = await _apply(parts, grant, claimed, run.plan["clusters"][at])
+        fate = await _found_compressed(parts, grant, run, ids) or await _apply(parts, grant, claimed, ids)
     except (Conflict, InvalidInput) as error:  # changed or erased under it: read again
         return await _failed(parts, grant, claimed, name, str(error))
     return await _note(parts, grant, claimed, name, fate)
@@ -130,9 +134,6 @@ async def _note(parts: Parts, grant: Grant, run: Run, name: str, fate: _Fate) ->
 async def _apply(parts: Parts, grant: Grant, run: Run, ids: Sequence[str]) -> _Fate:
     """Write and store the summary of one cluster. Raises Conflict or InvalidInput where something changed under it."""
     stored = await parts.store.memories.get(Grant.only(grant.write), ids)
-    found = [memory.summary_id for memory in stored if memory.summary_id is not None]
-    if found:
-        return await _found_compressed(parts, grant, run, found[0])
     members = still_together([memory for memory in split(stored, ()).middle if compressible(memory)])
     kept = {memory.id for memory in members}
     changed = tuple({"id": memory.id, "reason": _CHANGED} for memory in stored if memory.id not in kept)
@@ -157,8 +158,14 @@ async def _apply(parts: Parts, grant: Grant, run: Run, ids: Sequence[str]) -> _F
     return _Fate(summary=summary, sizes=sizes, left=(*changed, *empty))
 
 
-async def _found_compressed(parts: Parts, grant: Grant, run: Run, summary_id: str) -> _Fate:
-    """Members are compressed already: by this run, which was interrupted before that was noted, or by another."""
+async def _found_compressed(parts: Parts, grant: Grant, run: Run, ids: Sequence[str]) -> _Fate | None:
+    """What members that are compressed already mean: this run was interrupted before that was noted, or another one
+    was faster. None where there are none.
+    """
+    stored = await parts.store.memories.get(Grant.only(grant.write), ids)
+    summary_id = next((memory.summary_id for memory in stored if memory.summary_id is not None), None)
+    if summary_id is None:
+        return None
     summaries = await parts.store.memories.get(grant, [summary_id])
     operations = await parts.store.journal.operations(grant, memory_id=summary_id, limit=100)
     if summaries and any(operation.id == run.plan["operation"] for operation in operations):

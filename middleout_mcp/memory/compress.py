@@ -90,7 +90,9 @@ async def _go(parts: Parts, caller: Caller, run: Run, now: datetime) -> Run:
     def begun(stored: Run) -> Run | None:
         if stored.status == "planned":
             return started(stored, now)
-        return stored if "operation" in stored.plan and abandoned(stored, now) else None
+        if "operation" not in stored.plan or not abandoned(stored, now):
+            return None
+        return replace(stored, plan={**stored.plan, "worker": parts.worker})
 
     changed = await change_run(parts, caller.grant, run.id, begun)
     if changed is None:

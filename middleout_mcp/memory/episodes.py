@@ -25,7 +25,7 @@ from middleout_mcp.times import to_iso
 
 _OPERATIONS = 20  # how many operations of a memory are listed
 _LISTED = 20  # tags, holders and earlier versions of a memory that are shown
-_RUN_LEFT_OUT = ("attempts", "failures", "sizes", "improved")
+_RUN_LEFT_OUT = ("attempts", "failures", "sizes", "improved", "worker")
 _NO_TURN = 0  # stands for the sequence number of memories that no turn of the episode speaks of
 _SOURCES = 1  # the part of a cursor that counts sources; part 0 counts characters of the text
 _TURNS_READ = 1000  # no page holds more turns than this, whatever its budget

@@ -1,6 +1,7 @@
 """What a use case works with, bundled once by the composition root."""
 
 import logging
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -50,6 +51,8 @@ class Parts:
     gate: Gate = field(default_factory=Gate)
     runs: Later = field(default_factory=Later)
     """Compression that a caller asked for; what is not done when the process leaves is done by the next one."""
+    worker: str = field(default_factory=lambda: secrets.token_hex(4))
+    """This process, where several work on one thing."""
     warned: set[str] = field(default_factory=set)
     """Warnings given already: each cause is logged once."""
     looked: dict[str, Look] = field(default_factory=dict)

@@ -121,6 +121,11 @@ def abandoned(run: Run, now: datetime) -> bool:
     return run.status == "running" and not run.updated_at <= now < run.updated_at + limit
 
 
+def may_work(run: Run, worker: str, now: datetime) -> bool:
+    """Whether a process may go on with the run: nobody else does, or whoever did is gone."""
+    return run.plan.get("worker") in (None, worker) or abandoned(run, now)
+
+
 def next_cluster(run: Run) -> int | None:
     """The first cluster that was neither applied nor skipped."""
     done = {*run.plan.get("applied", {}), *(entry["cluster"] for entry in run.plan.get("skipped", ()))}

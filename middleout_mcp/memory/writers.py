@@ -19,7 +19,7 @@ SHORTEST, LONGEST = 24, 600
 """Tokens that a summary may always take, and never more than; what grounding puts back comes on top."""
 
 _SENTENCE_OVERHEAD = 4  # tokens of the date and the speaker before a sentence
-_PUT_BACK = 60  # tokens of one sentence that grounding puts back; a longer one is cut at a word, its source opens
+_PUT_BACK = 60  # tokens of one sentence that is never cut; a longer one is cut at a word, its source opens
 _SPEAKER = re.compile(r"([^\s:][^:\n]{0,39}):\s+(?=\S)")
 _QUOTES = re.compile('["“”«»„]')
 _QUOTE_INSIDE = re.compile(r"(?<=\w)" + _QUOTES.pattern + r"(?=\w)")
@@ -59,7 +59,7 @@ def extractive(members: Sequence[Memory]) -> Draft | None:
     said = []
     for source in dict.fromkeys(sentence.source for sentence in chosen):
         own = " ".join(sentence.text for sentence in chosen if sentence.source == source)
-        said.append((telling[source], parts[source][0], _unquoted(cut(own, budget)[0])))
+        said.append((telling[source], parts[source][0], _unquoted(cut(own, max(budget, _PUT_BACK))[0])))
     text = completed(_joined(said), telling)
     return Draft(text, telling, empty, tuple(inventions(text, _sources(telling))))
 

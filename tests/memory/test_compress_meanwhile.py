@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from middleout_mcp.app import App
@@ -176,23 +175,18 @@ async def test_a_member_pinned_while_its_summary_is_erased_is_not_hidden_behind_
     assert await hidden_behind_nothing(app, caller) == []
 
 
+@pytest.mark.parametrize("lead", [True, False])
 async def test_two_processes_that_work_on_one_run_apply_each_cluster_once(
-    app: App, caller: Caller, clock: FakeClock, tmp_path: Path
+    app: App, caller: Caller, clock: FakeClock, tmp_path: Path, lead: bool
 ) -> None:
     await converse(app, caller, clock, 9)
     planned = await app.compress(caller, CompressIn())
     other = new_app(tmp_path / "store", clock)
     async with other.running(scheduled=False):
-        mine, others = await app.parts(), await other.parts()
+        others = await other.parts()
         await app.compress(caller, CompressIn(run_id=planned.run_id, dry_run=False))
-
-        async def work(parts: Any) -> None:
-            while await advance(parts, caller.grant, planned.run_id or ""):
-                pass
-
-        async with anyio.create_task_group() as tasks:
-            for parts in (mine, others, mine, others):
-                tasks.start_soon(work, parts)
+        while await advance(others, caller.grant, planned.run_id or "", lead=lead):
+            pass
         await app.settled()
     done = await app.compress(caller, CompressIn(run_id=planned.run_id, max_tokens=10_000))
     assert (done.status, done.report["applied"]) == ("awaiting", 8)
