@@ -89,6 +89,8 @@ class Scheduler:
         self._held_up: datetime | None = None
         """Since when due work has waited for a moment of rest."""
         self._seen_overdue: dict[str, datetime] = {}
+        self._unfinished: set[str] = set()
+        """Jobs whose last step, by this process, said that there is more to do."""
         self._steps = 0
         self._stepped: dict[str, int] = {}
         self._told = ""
@@ -157,6 +159,8 @@ class Scheduler:
         due = state.next_run
         if due is None or due > now or (looked is not None and due <= looked.at <= now < looked.again):
             return False
+        if job.name in self._unfinished or state.last_error is not None:
+            return True  # only its work can tell that it is done, and well
         try:
             waits = await job.waits(self._parts, deepcopy(state.data), now)
         except Exception as error:  # its work will meet the same, and its state tell it
@@ -240,6 +244,7 @@ class Scheduler:
 
     async def _keep(self, job: Job, state: JobState, outcome: "_Outcome", now: datetime) -> None:
         kept = replace(state, data=outcome.data)
+        self._unfinished.discard(job.name)
         if outcome.error is not None:
             self._warn(job, outcome.error)
             retry = now + min(RETRY, job.every)
@@ -248,6 +253,8 @@ class Scheduler:
             own = {warning for warning in self._parts.warned if warning.startswith(_prefix(job))}
             self._parts.warned.difference_update(own)
             kept = replace(kept, last_run=now, next_run=now + job.every, last_error=None)
+        else:
+            self._unfinished.add(job.name)
         if kept != state:
             await self._parts.store.control.save_job(kept)
 

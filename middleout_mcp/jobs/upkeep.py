@@ -22,6 +22,7 @@ EVERY_NEW = 200
 _BATCH = 64
 _EXPIRED_AT_ONCE = 200
 _COMPRESS_EVERY = timedelta(days=1)
+_ADOPTED = "goes on with"  # the run that the scheduler took up; beside the names of namespaces, which have no spaces
 _JOURNAL_BYTES = 256 * 1024
 """A journal up to this length is left: emptying it would save nothing, and each job's own note would fill it again."""
 
@@ -118,7 +119,7 @@ async def _checkpoint(parts: Parts, _data: dict[str, Any], _now: datetime) -> bo
 
 async def _compression_waits(parts: Parts, data: dict[str, Any], now: datetime) -> bool:
     namespaces = await parts.store.control.namespaces()
-    if await _under_way(parts, namespaces, now) is not None:
+    if await _under_way(parts, namespaces, data, now) is not None:
         return True
     for namespace in namespaces:
         known = data.get(namespace)
@@ -130,9 +131,11 @@ async def _compression_waits(parts: Parts, data: dict[str, Any], now: datetime) 
 async def _compression(parts: Parts, data: dict[str, Any], now: datetime) -> bool:
     """One cluster of a run that is under way or was abandoned; else a plan for the next namespace that is due one."""
     namespaces = await parts.store.control.namespaces()
-    run = await _under_way(parts, namespaces, now)
+    run = await _under_way(parts, namespaces, data, now)
     if run is not None:
-        if not await advance(parts, Grant.only(run.namespace), run.id, lead=True) and run.plan.get("automatic"):
+        data[_ADOPTED] = run.id
+        if not await advance(parts, Grant.only(run.namespace), run.id, lead=True):
+            del data[_ADOPTED]
             known = data.get(run.namespace, {"at": to_iso(now)})
             data[run.namespace] = {**known, "live": await _live(parts, run.namespace)}  # summaries are nothing new
         return True
@@ -142,11 +145,11 @@ async def _compression(parts: Parts, data: dict[str, Any], now: datetime) -> boo
     return False
 
 
-async def _under_way(parts: Parts, namespaces: Iterable[str], now: datetime) -> Run | None:
+async def _under_way(parts: Parts, namespaces: Iterable[str], data: dict[str, Any], now: datetime) -> Run | None:
     """The first run that the scheduler goes on with: one of its own, or one that lost its process."""
     for namespace in namespaces:
         for run in await parts.store.control.runs(Grant.only(namespace), "running"):
-            if _is_ours(run, now):
+            if run.id == data.get(_ADOPTED) or _is_ours(run, now):
                 return run
     return None
 
