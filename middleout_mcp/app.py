@@ -88,6 +88,7 @@ class App:
         self._scheduled = False
         self._scheduler: Scheduler | None = None
         self._jobs: tuple[anyio.CancelScope, anyio.Event] | None = None
+        """What cancels the jobs, and what tells that they have ended."""
         self._closing = False
 
     def caller(self, client_name: str | None, key: str) -> Caller:
@@ -286,6 +287,12 @@ class App:
                     return  # the next call tries again, and tells its caller
             await anyio.sleep(_UPKEEP_SECONDS)
 
+    async def _end_jobs(self) -> None:
+        if self._jobs is not None:
+            scope, ended = self._jobs
+            scope.cancel()
+            await ended.wait()
+
     async def _close(self) -> None:
         self._closing = True
         async with self._opening:
@@ -294,10 +301,7 @@ class App:
             return
         try:
             with anyio.move_on_after(_CLOSE_SECONDS / 2):
-                if self._jobs is not None:
-                    scope, ended = self._jobs
-                    scope.cancel()
-                    await ended.wait()
+                await self._end_jobs()
                 await parts.later.drain()
             with anyio.move_on_after(_CLOSE_SECONDS / 2):
                 await _end_sessions(parts)

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +50,7 @@ async def file_sessions(app: App, caller: Caller, clock: FakeClock, count: int, 
     """A thread of four turns in each of so many sessions."""
     for number in range(first, first + count):
         texts = [
-            f"On day {number} Ann decided to move lamp {number} to room {step} before the guests came at {step + 10}:30."
+            f"On day {number} Ann decided to move lamp {number} to room {step} before guests came at {step + 10}:30."
             for step in range(4)
         ]
         turns = [TurnIn(role="user", text=text) for text in texts]
