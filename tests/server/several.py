@@ -77,10 +77,11 @@ class Client:
 
     def _live(self, server: Child) -> bool:
         """Calls until the time is over, or until it is killed in the middle of one."""
-        kinds: list[Callable[[Child], None]] = [
-            *[self._remember] * 5, *[self._find] * 4, *[self._open] * 3,
-            self._erase, self._archive, self._compress, self._converse, self._expire,
-        ]  # fmt: skip
+        often, rarely = (
+            (self._remember, self._find, self._open),
+            (self._erase, self._archive, self._converse, self._expire),
+        )
+        kinds: list[Callable[[Child], None]] = [*often * 6, *rarely * 2, self._compress]
         for _ in range(self.dice.randint(15, 45)):
             if self.shared.over():
                 return True

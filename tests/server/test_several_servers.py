@@ -124,7 +124,7 @@ async def live_together(home: Path, seconds: float, least: int) -> Shared:
 
 
 async def test_four_servers_with_kills_in_between_lose_nothing(tmp_path: Path) -> None:
-    shared = await live_together(tmp_path, 12, 150)
+    shared = await live_together(tmp_path, 12, 100)
     assert shared.kills > 0
     assert len(shared.stored) > SERVERS
 
