@@ -6,14 +6,28 @@ import shutil
 import subprocess
 import sys
 import threading
+import weakref
 from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from middleout_mcp.adapters import fastembed as adapter
-from middleout_mcp.adapters.fastembed import BUNDLED_NAME, FastEmbedder, bundled_model, open_embedder
+from middleout_mcp.adapters.fastembed import (
+    BATCH_TEXTS,
+    BATCH_TOKENS,
+    BUNDLED_NAME,
+    MAX_WINDOWS,
+    FastEmbedder,
+    Recipe,
+    bundled_model,
+    open_embedder,
+)
 from middleout_mcp.errors import EmbedderUnavailable
 from middleout_mcp.records import Vector
 
@@ -82,33 +96,81 @@ async def test_the_end_of_a_long_text_counts(embedder: FastEmbedder) -> None:
     assert cosine(both, question) > cosine(plain, question) + 0.2
 
 
-async def test_a_text_of_a_megabyte_costs_no_more_than_sixteen_windows(embedder: FastEmbedder) -> None:
-    vectors = await embedder.embed(["word " * 200_000, "x" * 1_000_000, "語" * 400_000])
-    assert all(cosine(vector, vector) == pytest.approx(1.0, abs=1e-5) for vector in vectors)
-    model = await embedder._ready()
-    assert len(model.windows(["word " * 200_000])) == adapter.MAX_WINDOWS
-    assert len(model.windows(["word " * 12_000])) == adapter.MAX_WINDOWS
-    assert len(model.windows(["word " * 300])) == 2
+class Watched:
+    """The real model, which notes the texts of each batch that it is given."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.model = real.model
+        self.batches: list[list[str]] = []
+
+    def embed(self, texts: Sequence[str], **options: Any) -> Iterable[Any]:
+        self.batches.append(list(texts))
+        return self._real.embed(texts, **options)
+
+    def lengths(self, batch: Sequence[str]) -> list[int]:
+        """In tokens, with those that begin and end a text."""
+        return [sum(self.model.tokenizer.encode(text).attention_mask) for text in batch]
+
+
+def loading(load: Callable[[Recipe], object], idle_minutes: float = 30) -> FastEmbedder:
+    """An embedder of the bundled model that is loaded by `load`, which gets the recipe to do it with."""
+    recipe = bundled_model()
+    return FastEmbedder(replace(recipe, load=lambda: load(recipe)), idle_minutes)  # type: ignore[arg-type]
+
+
+async def watched() -> tuple[FastEmbedder, Watched]:
+    """An embedder that was used once, and the model in it."""
+    models: list[Watched] = []
+
+    def load(recipe: Recipe) -> Watched:
+        models.append(Watched(recipe.load()))
+        return models[0]
+
+    embedder = loading(load)
+    await embedder.embed(["hello"])
+    models[0].batches.clear()
+    return embedder, models[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "windows"),
+    [
+        ("word " * 200_000, MAX_WINDOWS),
+        ("x" * 1_000_000, MAX_WINDOWS),
+        ("語" * 400_000, MAX_WINDOWS),
+        ("word " * 12_000, MAX_WINDOWS),
+        ("word " * 300, 2),
+        ("word " * 100, 1),
+    ],
+)
+async def test_a_text_of_a_megabyte_costs_no_more_than_sixteen_windows(text: str, windows: int) -> None:
+    embedder, model = await watched()
+    (vector,) = await embedder.embed([text])
+    assert cosine(vector, vector) == pytest.approx(1.0, abs=1e-5)
+    assert sum(map(len, model.batches)) == windows
 
 
 async def test_batches_hold_at_most_eight_texts_and_512_tokens() -> None:
-    windows = [adapter._Window(0, "", tokens) for tokens in sorted([3] * 30 + [100] * 9 + [256] * 5 + [600])]
-    batches = list(adapter._batches(windows))
-    assert [window for batch in batches for window in batch] == windows
-    for batch in batches:
-        assert len(batch) <= 8
-        assert len(batch) == 1 or len(batch) * batch[-1].tokens <= 512
+    embedder, model = await watched()
+    texts = ["tea", *["tea " * 90, "tea", "green tea", "tea"] * 12, *["tea " * 250] * 5, "tea " * 600]
+    vectors = await embedder.embed(texts)
+    assert len(vectors) == len(texts)
+    assert vectors[0] == vectors[2]
+    assert sum(map(len, model.batches)) > len(texts)  # the longest is several windows
+    assert max(map(len, model.batches)) == BATCH_TEXTS == 8
+    for batch in model.batches:
+        assert len(batch) == 1 or len(batch) * max(model.lengths(batch)) <= BATCH_TOKENS == 512
 
 
 async def test_concurrent_first_calls_load_once() -> None:
     loads = []
-    recipe = bundled_model()
 
-    def load() -> object:
+    def load(recipe: Recipe) -> object:
         loads.append(1)
         return recipe.load()
 
-    embedder = FastEmbedder(adapter.Recipe(recipe.name, recipe.dimension, recipe.mend, load), 30)  # type: ignore[arg-type]
+    embedder = loading(load)
     async with anyio.create_task_group() as group:
         for _ in range(5):
             group.start_soon(embedder.embed, ["hello"])
@@ -117,14 +179,13 @@ async def test_concurrent_first_calls_load_once() -> None:
 
 async def test_a_cancelled_caller_leaves_the_load_to_the_others() -> None:
     started, go = threading.Event(), threading.Event()
-    recipe = bundled_model()
 
-    def load() -> object:
+    def load(recipe: Recipe) -> object:
         started.set()
         go.wait(10)
         return recipe.load()
 
-    embedder = FastEmbedder(adapter.Recipe(recipe.name, recipe.dimension, recipe.mend, load), 30)  # type: ignore[arg-type]
+    embedder = loading(load)
     impatient = asyncio.create_task(embedder.embed(["hello"]))
     await anyio.to_thread.run_sync(started.wait)
     patient = asyncio.create_task(embedder.embed(["hello"]))
@@ -146,12 +207,18 @@ async def test_unload_gives_the_model_back_and_the_next_call_loads_it_again(embe
 
 
 async def test_a_model_that_is_not_used_leaves_memory() -> None:
-    embedder = open_embedder("minilm-int8", idle_minutes=0.0001)
-    assert embedder is not None
-    await embedder.embed(["hello"])
-    with anyio.fail_after(10):
-        while embedder.loaded:  # noqa: ASYNC110 - the port has no event for it
-            await anyio.sleep(0.005)
+    gone = threading.Event()
+
+    def load(recipe: Recipe) -> object:
+        model = recipe.load()
+        weakref.finalize(model, gone.set)
+        return model
+
+    embedder = loading(load, idle_minutes=0.0001)
+    before = await embedder.embed(["hello"])
+    assert await anyio.to_thread.run_sync(gone.wait, 10)
+    assert not embedder.loaded
+    assert await embedder.embed(["hello"]) == before
 
 
 async def test_a_model_file_with_another_checksum_is_refused_with_a_mend(tmp_path: Path) -> None:

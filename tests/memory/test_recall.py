@@ -1,6 +1,7 @@
 """What `recall` finds, filters, withholds and pages."""
 
 import json
+from collections.abc import Awaitable
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from middleout_mcp.app import App
 from middleout_mcp.budget import count_tokens
 from middleout_mcp.errors import InvalidInput, NotFound, NotSupportedYet
-from middleout_mcp.memory.contract import ForgetIn, MemoryIn, RecallIn, RememberIn, TurnIn
+from middleout_mcp.memory.contract import ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Caller
 from middleout_mcp.server.render import recalled
 from tests.fakes import FakeClock
@@ -99,7 +100,13 @@ async def test_filters_by_kind_tag_scope_thread_and_time_are_applied_before_the_
     assert await texts(app, caller, query="garden", thread="t9") == ["Garden gate"]
     assert await texts(app, caller, query="garden", until="2025-03-02") == ["Garden gate"]
     assert await texts(app, caller, query="garden", since="2025-03-02", until="2025-03-02") == ["Garden gate"]
+    first_of_atlas, *others = await texts(app, caller, query="garden of atlas", scope="atlas")
+    assert first_of_atlas == "Garden of Atlas"
+    assert others  # what has no scope holds in every one
     assert "Garden of Atlas" not in await texts(app, caller, query="garden atlas", scope="other", limit=400)
+    found = await texts(app, caller, query="garden", scope="atlas", since="2025-12-01", until="2025-12-31")
+    assert found == ["Garden of Atlas"]
+    assert await texts(app, caller, query="garden", scope="other", since="2025-12-01", until="2025-12-31") == []
 
 
 async def test_unknown_kinds_and_bad_times_are_refused_with_the_mend(app: App, caller: Caller) -> None:
@@ -224,15 +231,23 @@ async def test_being_recalled_counts_once_a_session_and_opening_counts_more(
     app: App, caller: Caller, clock: FakeClock
 ) -> None:
     ids = await file(app, caller, "Yellow submarine.")
-    for _ in range(3):
-        await app.recall(caller, RecallIn(query="yellow submarine"))
-        clock.advance(minutes=1)
-    await app.settled()
     store = (await app.parts()).store
-    assert (await store.memories.get(caller.grant, ids))[0].use == pytest.approx(0.2)
-    await app.recall(caller, RecallIn(query="yellow submarine", used=ids))
-    await app.settled()
-    assert (await store.memories.get(caller.grant, ids))[0].use == pytest.approx(1.0)
+
+    async def use_after(*calls: Awaitable[object]) -> float:
+        for call in calls:
+            await call
+            clock.advance(minutes=1)
+        await app.settled()
+        return (await store.memories.get(caller.grant, ids))[0].use
+
+    recalls = [app.recall(caller, RecallIn(query="yellow submarine")) for _ in range(3)]
+    assert await use_after(*recalls) == pytest.approx(0.2)
+    opens = [app.open_episode(caller, OpenIn(id=ids[0])) for _ in range(3)]
+    assert await use_after(*opens) == pytest.approx(1.0)
+    assert await use_after(app.recall(caller, RecallIn(query="yellow submarine", used=ids))) == pytest.approx(1.0)
+    clock.advance(minutes=31)  # the next session
+    assert await use_after(app.recall(caller, RecallIn(query="yellow submarine"))) == pytest.approx(1.2)
+    assert await use_after(app.recall(caller, RecallIn(query="anything", used=ids))) == pytest.approx(2.0)
 
 
 async def test_suppressed_memories_return_in_the_next_session(app: App, caller: Caller, clock: FakeClock) -> None:

@@ -157,7 +157,14 @@ async def test_brief_brings_what_matters_now_as_marked_data(tmp_path):
         text = await said(client, "brief")
         assert "Buy {green} tea." in text
         assert "data, not instructions" in text
-        assert "Buy" in await said(client, "brief", scope="kitchen")
+        await ask(client, "remember", memories=[{"text": "The oven is new.", "scope": "kitchen"}, "It rained."])
+        everywhere, kitchen, garden = [await said(client, "brief", scope=scope) for scope in ("", "kitchen", "garden")]
+        for text in (everywhere, kitchen, garden):  # what has no scope holds in every one
+            assert "Buy {green} tea." in text
+            assert "It rained." in text
+        assert "The oven is new." in everywhere
+        assert "The oven is new." in kitchen
+        assert "The oven is new." not in garden
 
 
 @pytest.mark.anyio

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from mcp.types import Tool
+from pydantic import BaseModel
 
-from middleout_mcp.memory.contract import RecallOut, RememberIn
+from middleout_mcp.memory.contract import RememberIn
 from middleout_mcp.server.schemas import input_schema, output_schema
 from tests.server.connect import ERAS, connected, new_app
 
@@ -85,11 +86,38 @@ async def test_no_schema_has_titles_nulls_or_definitions_and_no_result_has_descr
         assert not [node for node in every_node(tool.output_schema) if isinstance(node.get("description"), str)]
 
 
-def test_a_definition_used_twice_is_kept_once():
+class _Leaf(BaseModel):
+    colour: str
+
+
+class _Branch(BaseModel):
+    leaves: list[_Leaf]
+
+
+class _Tree(BaseModel):
+    crown: _Branch
+    fallen: list[_Leaf] = []
+
+
+def test_a_definition_used_twice_is_kept_once_and_one_used_once_stands_where_it_is_used():
+    for schema in (input_schema(_Tree), output_schema(_Tree)):
+        leaf = {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]}
+        assert schema["$defs"] == {"_Leaf": leaf}
+        leaves = {"type": "array", "items": {"$ref": "#/$defs/_Leaf"}}
+        assert schema["properties"]["fallen"] == leaves
+        assert schema["properties"]["crown"]["properties"] == {"leaves": leaves}
+
+
+def test_a_definition_that_another_tool_spells_out_is_only_an_object():
+    schema = output_schema(_Tree, known=[_Leaf])
+    assert schema["$defs"] == {"_Leaf": {"type": "object"}}
+    assert output_schema(_Branch, known=[_Leaf])["properties"]["leaves"]["items"] == {"type": "object"}
+
+
+def test_a_memory_is_spelled_out_where_it_is_given():
     schema = input_schema(RememberIn)
+    assert "$defs" not in schema
     assert schema["properties"]["memories"]["items"]["anyOf"][1]["properties"]["ref"]["type"] == "string"
-    known = output_schema(RecallOut, known=[RecallOut.model_fields["items"].annotation.__args__[0]])
-    assert known["properties"]["items"]["items"] == {"type": "object"}
 
 
 @pytest.mark.anyio

@@ -1,15 +1,24 @@
 """The tools over a real client in memory, in both eras of the protocol."""
 
 import ast
+import json
 import logging
 import re
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mcp import Client
+from mcp.types import Implementation
 
+from middleout_mcp.app import open_app
 from middleout_mcp.budget import count_tokens
-from tests.fakes import FakeEmbedder
+from middleout_mcp.records import Vector
+from middleout_mcp.server.mcp_server import build_server
+from middleout_mcp.settings import Settings
+from tests.fakes import FakeClock, FakeEmbedder
 from tests.server.connect import ERAS, ROOT, ask, connected, new_app, refusal, text_of
 
 HOSTILE_QUERIES = [
@@ -58,10 +67,15 @@ async def test_what_is_remembered_is_recalled_opened_and_forgotten(tmp_path, era
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_agent_is_the_name_of_the_client(tmp_path, era):
-    async with connected(new_app(tmp_path), era) as client:
+    server = build_server(new_app(tmp_path))
+    async with Client(server, mode=era, client_info=Implementation(name="kettle-desk", version="7")) as client:
         stored = await ask(client, "remember", memories=["Tea is hot."])
         opened = await ask(client, "open_episode", id=stored["results"][0]["id"])
-        assert opened["details"]["agent"] == client.client_info.name if client.client_info else "mcp"
+        assert opened["details"]["agent"] == "kettle-desk"
+    async with connected(new_app(tmp_path, agent="from the settings"), era) as client:
+        stored = await ask(client, "remember", memories=["Soup is hot."])
+        opened = await ask(client, "open_episode", id=stored["results"][0]["id"])
+        assert opened["details"]["agent"] == "from the settings"
 
 
 @pytest.mark.anyio
@@ -94,20 +108,52 @@ async def test_queries_full_of_operators_are_words(tmp_path):
     async with connected(new_app(tmp_path), "auto") as client:
         await ask(client, "remember", memories=["Tea is hot."])
         for query in HOSTILE_QUERIES:
-            result = await client.call_tool("recall", {"query": query})
-            assert not result.is_error or "\n" not in text_of(result), query
+            await ask(client, "recall", query=query)
+            for words in (f"{query} tea hot", f"tea {query} hot", f"tea hot {query}", f'"tea{query}hot" tea hot'):
+                found = await ask(client, "recall", query=words)
+                assert [item["text"] for item in found["items"]] == ["Tea is hot."], words[:60]
+
+
+def a_talk_about_tea(number: int) -> dict[str, Any]:
+    """A call that stores long texts under names as long as they may be: thread, scope, tags, key, value, holders."""
+    name = (f"{number} of the long names of things about tea " * 9)[:200]
+    memory = {
+        "text": f"Tea of sort number {number}. " + "It is very good tea indeed. " * 40,
+        "scope": name,
+        "tags": [f"{tag} {name}"[:200] for tag in range(9)],
+        "key": name,
+        "value": name * 9,
+        "known_by": [name],
+        "turns": [0],
+        "ref": name,
+        **({"kind": "task", "due": "2026-02-01"} if number % 2 else {"pinned": True}),
+    }
+    return {
+        "memories": [memory, {**memory, "text": f"Tea {number}.", "ref": f"short {name}"[:200]}],
+        "messages": [{"role": name, "name": name, "text": f"Tea number {number} is good tea."}],
+        "thread": name,
+        "episode": f"Tea {name}",
+    }
+
+
+async def sizes(client: Client, **arguments: Any) -> tuple[int, int]:
+    """Prompt tokens of a recall that finds something: of its text, and of its structured form, as models see either."""
+    result = await client.call_tool("recall", arguments)
+    assert result.structured_content["items"]
+    structured = json.dumps(result.structured_content, ensure_ascii=False, separators=(",", ":"))
+    return count_tokens(text_of(result)), count_tokens(structured)
 
 
 @pytest.mark.anyio
 async def test_a_default_recall_stays_below_its_budget_whatever_is_stored(tmp_path):
     async with connected(new_app(tmp_path), "auto") as client:
-        long = [f"Tea of sort number {number}. " + "It is very good tea indeed. " * 40 for number in range(60)]
-        await ask(client, "remember", memories=long)
+        for talk in range(60):
+            await ask(client, "remember", **a_talk_about_tea(talk))
         for arguments in ({"query": "tea"}, {}):
-            result = await client.call_tool("recall", arguments)
-            assert count_tokens(text_of(result)) < 2_000
-        result = await client.call_tool("recall", {"query": "tea", "limit": 1000, "max_tokens": 10_000})
-        assert count_tokens(text_of(result)) < 10_000
+            text, _ = await sizes(client, **arguments)
+            assert text < 2_000, arguments
+            text, _ = await sizes(client, **arguments, limit=1000, max_tokens=10_000)
+            assert text < 10_000, arguments
 
 
 @pytest.mark.anyio
@@ -136,13 +182,6 @@ async def test_null_is_nowhere_in_structured_content(tmp_path):
         assert not text_of(result).lstrip().startswith("{")
 
 
-class Faulty(FakeEmbedder):
-    """Any fault will do, as long as it is none that was thought of."""
-
-    async def embed(self, texts):
-        raise AttributeError(texts[0])
-
-
 def has_null(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(has_null, value.values()))
@@ -157,16 +196,24 @@ async def test_what_is_not_supported_yet_is_refused_not_ignored(tmp_path):
         assert "not supported" in await refusal(client, "recall", viewpoint="task")
 
 
+class BrokenEmbedder(FakeEmbedder):
+    """One with a fault of which nobody thought, that has the text in its message."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise KeyError(*texts)
+
+
 @pytest.mark.anyio
 async def test_an_unexpected_error_is_masked_and_logged_without_text(tmp_path, caplog):
-    app = new_app(tmp_path)
-    app._embedder = Faulty()
+    app = open_app(Settings(home=tmp_path), clock=FakeClock(), embedder=BrokenEmbedder())
     async with connected(app, "auto") as client:
         with caplog.at_level(logging.ERROR):
             sentence = await refusal(client, "remember", memories=["my private words"])
+        assert (await ask(client, "open_episode", id="stats"))["details"]["memories"]["live"] == 0
     assert sentence == "internal error in remember; the server's log says where"
     logged = "\n".join(record.getMessage() for record in caplog.records if record.name.startswith("middleout_mcp"))
-    assert "AttributeError" in logged
+    assert "KeyError" in logged
+    assert "in embed" in logged
     assert "my private words" not in caplog.text
 
 
