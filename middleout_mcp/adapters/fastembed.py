@@ -52,6 +52,7 @@ SLICE_CHARACTERS = 2_048  # holds a window of ordinary text
 RETRY_SECONDS = 60.0  # after a failed load
 
 _FOLDER = Path(__file__).parent / "minilm"
+_OPTIONS: dict[str, Any] = {"threads": 1, "cuda": False, "enable_cpu_mem_arena": False}
 _ONNX_FILES = ("model.onnx", "onnx/model.onnx", "model_optimized.onnx", "model_quantized.onnx")
 
 
@@ -290,9 +291,7 @@ def folder_model(folder: Path) -> Recipe:
 
 def _known_model(name: str) -> Recipe:
     def load() -> "TextEmbedding":
-        from fastembed import TextEmbedding
-
-        return TextEmbedding(name, threads=1, cuda=False, enable_cpu_mem_arena=False)
+        return _engine()(name, **_OPTIONS)
 
     mend = (
         "check the name in MIDDLEOUT_EMBEDDER and the network for its first download, "
@@ -303,11 +302,11 @@ def _known_model(name: str) -> Recipe:
 
 def _load_folder(name: str, folder: Path, model_file: Path) -> "TextEmbedding":
     """Register a local model, once a process, and load it without a look at any hub."""
-    from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource
 
-    if name.lower() not in {str(known["model"]).lower() for known in TextEmbedding.list_supported_models()}:
-        TextEmbedding.add_custom_model(
+    engine = _engine()
+    if name.lower() not in {str(known["model"]).lower() for known in engine.list_supported_models()}:
+        engine.add_custom_model(
             name,
             pooling=_pooling(folder),
             normalization=True,
@@ -315,14 +314,17 @@ def _load_folder(name: str, folder: Path, model_file: Path) -> "TextEmbedding":
             dim=0,  # not used either: the probe finds it
             model_file=str(model_file.absolute()),
         )
-    return TextEmbedding(
-        name,
-        cache_dir=str(folder),  # else an empty folder is made elsewhere
-        specific_model_path=str(folder),
-        threads=1,
-        cuda=False,
-        enable_cpu_mem_arena=False,
-    )
+    # without a cache folder an empty one is made elsewhere
+    return engine(name, cache_dir=str(folder), specific_model_path=str(folder), **_OPTIONS)
+
+
+def _engine() -> "type[TextEmbedding]":
+    """fastembed, kept from writing to stderr past our log: what it could not do is told once, by the error."""
+    from fastembed import TextEmbedding
+
+    if log := sys.modules.get("loguru"):  # a dependency of fastembed's, which it may change
+        log.logger.disable("fastembed")
+    return TextEmbedding
 
 
 def _pooling(folder: Path) -> Any:
@@ -394,7 +396,5 @@ def _give_back(taken: list[_Model]) -> None:
 
 def _trim() -> None:
     """Hand freed memory back to the system, where the C library has a call for it (glibc)."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
