@@ -125,6 +125,7 @@ def test_pragmas_are_set_on_writers_and_readers(tmp_path: Path) -> None:
     reader = connection.connect(file, writing=False, synchronous="full")
     for each in (writer, reader):
         assert [each.pragma(name) for name in ("journal_mode", "secure_delete", "foreign_keys")] == ["wal", 1, 1]
+        assert each.pragma("busy_timeout") == 5_000
     assert writer.pragma("synchronous") == 2
     assert reader.pragma("query_only") == 1
     options = dict(writer.execute("SELECT k, v FROM full_text_config").fetchall())
