@@ -10,10 +10,10 @@ from middleout_mcp.errors import InvalidInput
 from middleout_mcp.memory.contract import BufferLine, OpenIn, OpenOut
 from middleout_mcp.memory.intake import name
 from middleout_mcp.memory.items import operation_details, turn_out
-from middleout_mcp.memory.paging import page_turns, read_cursor, turn_cost
+from middleout_mcp.memory.paging import TURN_OVERHEAD, page_turns, read_cursor, turn_cost
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.ports import OVERDUE, JobState, Lease
-from middleout_mcp.records import Caller, Episode, Thread
+from middleout_mcp.records import Caller, Episode, Thread, Turn
 from middleout_mcp.settings import JOBS
 from middleout_mcp.times import parse_time, to_iso
 
@@ -158,20 +158,25 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
     thread = await _thread(parts, caller, request.thread, now)
     if thread is None:
         return OpenOut(id="context", type="context", text=_NO_THREAD)
-    tail = await parts.store.threads.tail(caller.grant, thread.id, WINDOW)
-    visible_from = str(tail[0].seq) if tail else None
-    lines = await _buffer(parts, caller, thread, visible_from, request.max_tokens // 2, now)
-    budget = request.max_tokens - sum(count_tokens(line.line) + _LINE_OVERHEAD for line in lines)
+    lines: list[BufferLine] = []
+    budget = request.max_tokens
+    first, offset = read_cursor(request.cursor, default=1)
     if request.cursor is not None:
-        first, offset = read_cursor(request.cursor, default=1)
-        tail = [turn for turn in tail if turn.seq >= first]
-        lines, budget = [], request.max_tokens
+        most = budget // TURN_OVERHEAD + 1  # more than one page holds, so that a cursor follows while there are more
+        turns = await parts.store.threads.turns(caller.grant, thread.id, first=first, limit=most)
+        if not turns or turns[0].seq != first or offset > len(turns[0].text):
+            raise InvalidInput("that cursor belongs to something else; open the context without it")
     else:
-        offset = 0
-        budget = max(100, budget)
-        while len(tail) > 1 and sum(count_tokens(turn.text) + turn_cost(turn) for turn in tail) > budget:
-            tail = tail[1:]  # the newest turns are what the prompt needs
-    page = page_turns(tail, offset, budget)
+        turns = await parts.store.threads.tail(caller.grant, thread.id, WINDOW)
+        window = len(turns) + 1
+        while len(turns) < window:  # what the turns leave out, lines stand for, which leaves less room for turns
+            window = len(turns)
+            visible_from = str(turns[0].seq) if turns else None
+            lines = await _buffer(parts, caller, thread, visible_from, request.max_tokens // 2, now)
+            used = sum(count_tokens(line.line) + _LINE_OVERHEAD for line in lines)
+            budget = max(100, request.max_tokens - used)
+            turns = _newest(turns, budget)
+    page = page_turns(turns, offset, budget)
     return OpenOut(
         id="context",
         type="context",
@@ -182,6 +187,14 @@ async def open_context(parts: Parts, caller: Caller, request: OpenIn, now: datet
         truncated=page.cursor is not None,
         cursor=page.cursor,
     )
+
+
+def _newest(turns: Sequence[Turn], budget: int) -> list[Turn]:
+    """The newest turns that fit, which are what a prompt needs; the last one in any case."""
+    kept = list(turns)
+    while len(kept) > 1 and sum(count_tokens(turn.text) + turn_cost(turn) for turn in kept) > budget:
+        kept.pop(0)
+    return kept
 
 
 def _job(parts: Parts, job: JobState, now: datetime) -> dict[str, Any]:
