@@ -183,7 +183,7 @@ class ThreadStore(Protocol):
         ...
 
     async def latest_thread(self, grant: Grant, agent: str) -> Thread | None:
-        """The agent's most recently written thread in the write namespace."""
+        """The agent's most recently written thread in the write namespace, of which not everything was erased."""
         ...
 
     async def turns(

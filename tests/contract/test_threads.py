@@ -137,3 +137,14 @@ async def test_sessions_of_all_readable_namespaces_are_listed_and_cut_newest_fir
     await store.threads.save_session(OURS, again)
     assert await store.threads.sessions(OURS, agent="bob") == [again]
     assert await store.threads.sessions(Grant.only("nobody")) == []
+
+
+async def test_a_thread_of_which_everything_was_erased_is_never_the_latest(store: Store) -> None:
+    first, last = episode(1, 1, thread="first"), episode(1, 1, thread="last")
+    for stretch in (first, last):
+        await put(store, turns=(turn(1, "said", stretch.thread),), episodes=(stretch,))
+    assert (await store.threads.latest_thread(OURS, "ann")).id == "last"
+    await store.memories.erase(OURS, [], [last.id], operation(kind="erase"))
+    assert (await store.threads.latest_thread(OURS, "ann")).id == "first"
+    await store.memories.erase(OURS, [], [first.id], operation(kind="erase"))
+    assert await store.threads.latest_thread(OURS, "ann") is None

@@ -38,6 +38,14 @@ def _episodes(connection: Connection, names: dict[int, str], tail: str, values: 
     return [EPISODE.decode(row[1:], names[row[0]]) for row in rows]
 
 
+_SOMETHING_LEFT = (
+    "(EXISTS (SELECT 1 FROM turn u WHERE u.thread = t.n AND NOT u.erased)"
+    " OR EXISTS (SELECT 1 FROM episode e WHERE e.namespace = t.namespace AND e.thread = t.id AND e.erased_at IS NULL)"
+    " OR NOT EXISTS (SELECT 1 FROM episode e WHERE e.namespace = t.namespace AND e.thread = t.id))"
+)
+"""Of a thread that is not only what an erase left of one."""
+
+
 class Threads:
     """`ports.ThreadStore` on SQLite."""
 
@@ -57,7 +65,7 @@ class Threads:
         """See the port."""
 
         def work(connection: Connection) -> Thread | None:
-            tail = "t.agent = ? ORDER BY t.updated_at DESC, t.n DESC LIMIT 1"
+            tail = f"t.agent = ? AND {_SOMETHING_LEFT} ORDER BY t.updated_at DESC, t.n DESC LIMIT 1"
             return _thread(connection, written(connection, grant), tail, (bindable(agent),))
 
         return await self._database.read(work)
