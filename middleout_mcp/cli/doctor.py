@@ -6,10 +6,10 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from middleout_mcp import __version__
 from middleout_mcp.cli.call import Call, memory_command
@@ -89,7 +89,7 @@ def _examined(call: Call, settings: Settings) -> Iterator[Check]:
         return
     yield from _file(health, settings)
     yield from _embedder(health)
-    yield _leader(health.file)
+    yield from _jobs(health)
 
 
 def _told(name: str, sentence: str) -> Check:
@@ -148,10 +148,20 @@ def _embedder(health: HealthOut) -> Iterator[Check]:
         yield Check("vectors", "note", found, "they are made while a client is connected; `middleout-mcp reembed` now")
 
 
-def _leader(file: Mapping[str, Any]) -> Check:
-    """Which process does the work in the background; the store says so once there is a scheduler."""
-    leader = file.get("leader")
-    return Check("leader", "ok", str(leader) if leader else "no scheduler yet: nothing is done in the background")
+def _jobs(health: HealthOut) -> Iterator[Check]:
+    """Which process does the work in the background, and whether all of it is done."""
+    idle = "no process has scheduled work to do at this moment"
+    yield Check("leader", "ok", f"process {health.leader}" if health.leader else idle)
+    off = [job["job"] for job in health.jobs if job.get("off")]
+    for job in health.jobs:
+        if job.get("last_error"):
+            mend = "it is tried again by itself while a client is connected"
+            yield Check(job["job"], "wrong", f"the job failed: {job['last_error']}", mend)
+        elif job.get("overdue"):
+            mend = "a server does it while a client is connected; where one is, its log says what holds it up"
+            yield Check(job["job"], "note", f"the job was due on {job['next_run']} and has not run", mend)
+    if off:
+        yield Check("jobs", "note", f"switched off: {', '.join(off)}", "they are named in MIDDLEOUT_JOBS_OFF")
 
 
 def _disk(settings: Settings) -> Iterator[Check]:

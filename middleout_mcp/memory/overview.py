@@ -217,12 +217,13 @@ def _job(parts: Parts, job: JobState, now: datetime) -> dict[str, Any]:
     return told
 
 
-async def _jobs(parts: Parts, now: datetime) -> list[dict[str, Any]]:
+async def jobs(parts: Parts, now: datetime) -> list[dict[str, Any]]:
+    """What is known of every scheduled job."""
     known = {job.name: job for job in await parts.store.control.jobs()}
     return [_job(parts, known.get(name) or JobState(name=name), now) for name in JOBS]
 
 
-def _leader(leases: Sequence[Lease], now: datetime) -> dict[str, str]:
+def leaders(leases: Sequence[Lease], now: datetime) -> dict[str, str]:
     """Which process does the jobs at this moment; none where nothing is due."""
     return {lease.name: lease.holder for lease in leases if lease.until > now}
 
@@ -244,8 +245,8 @@ async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
             "dimension": embedding.dimension,
             "loaded": bool(parts.embedder and parts.embedder.loaded),
         },
-        "jobs": await _jobs(parts, now),
-        "leader": _leader(health["leases"], now),
+        "jobs": await jobs(parts, now),
+        "leader": leaders(health["leases"], now),
         "file": {key: health[key] for key in ("path", "schema_version", "sqlite_version", "lost") if health.get(key)},
         "operations": [operation_details(operation) for operation in operations],
     }

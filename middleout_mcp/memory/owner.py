@@ -5,6 +5,7 @@ from dataclasses import replace
 from middleout_mcp.errors import EmbedderUnavailable
 from middleout_mcp.memory.contract import RecallIn, Withheld
 from middleout_mcp.memory.items import episodes_of, item
+from middleout_mcp.memory.overview import jobs, leaders
 from middleout_mcp.memory.owner_contract import AuditIn, AuditOut, ChainOut, HealthOut, ListIn, ListOut, OperationOut
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.memory.recall import condition_of
@@ -86,8 +87,11 @@ async def examine(parts: Parts, caller: Caller) -> HealthOut:
         except EmbedderUnavailable as error:
             fault = str(error)
     health = dict(await parts.store.control.health(thorough=True))
+    now = parts.clock.now()
     return HealthOut(
         damage=health.pop("damage"),
+        leader=next(iter(leaders(health.pop("leases"), now).values()), None),
+        jobs=await jobs(parts, now),
         file=health,
         chain_fault=await parts.store.journal.first_fault(),
         namespaces=dict(await parts.store.control.namespaces()),

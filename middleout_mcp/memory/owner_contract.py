@@ -93,6 +93,10 @@ class HealthOut(_Out):
 
     file: dict[str, Any]
     damage: str | None = None
+    leader: str | None = None
+    """Which process does scheduled work at this moment."""
+    jobs: list[dict[str, Any]] = []
+    """What is known of every scheduled job."""
     chain_fault: str | None = None
     namespaces: dict[str, int]
     embedder: str | None = None
