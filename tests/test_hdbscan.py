@@ -6,7 +6,6 @@ import select
 import subprocess
 import sys
 import textwrap
-import time
 from array import array
 from pathlib import Path
 
@@ -130,19 +129,28 @@ async def test_cancelled_the_child_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are listed on Linux")
 def test_the_child_of_a_process_that_was_killed_ends_too() -> None:
-    program = (
-        "import anyio; from tests.test_hdbscan import points; from middleout_mcp.adapters.hdbscan import Hdbscan;"
-        "given = points(20, 700, 0, 64); print('begins', flush=True); anyio.run(Hdbscan().cluster, given)"
+    program = textwrap.dedent(
+        """
+        import anyio
+        from pathlib import Path
+        from middleout_mcp.adapters.hdbscan import Hdbscan
+        from tests.test_hdbscan import points
+
+        async def main():
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(Hdbscan().cluster, points(20, 700, 0, 64))
+                while not (found := Path("/proc/self/task", Path("/proc/self").readlink(), "children").read_text()):
+                    await anyio.sleep(0.01)
+                print(found, flush=True)
+
+        anyio.run(main)
+        """
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout as told:
-        told.readline()
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    while not (found := listed.read_text().split()):
-        assert process.poll() is None
-        time.sleep(0.02)
+        found = told.readline().split()
     ended = os.pidfd_open(int(found[0]))
     process.kill()
     process.wait()

@@ -86,8 +86,18 @@ async def test_the_sentences_of_a_summary_stand_in_the_order_in_which_they_were_
 async def test_what_a_summary_cannot_answer_is_answered_by_its_members(
     app: App, caller: Caller, clock: FakeClock
 ) -> None:
-    tagged = [MemoryIn(text=f"The {word} is painted green and stands by the gate.", tags=[word]) for word in "abc"]
-    ids = await file(app, caller, *tagged, MemoryIn(text="The gate is old and heavy."), session="first", thread="gate")
+    tagged = [
+        MemoryIn(text=f"The {word} is painted green and stands by the gate of the old orchard wall.", tags=[word])
+        for word in "abc"
+    ]
+    ids = await file(
+        app,
+        caller,
+        *tagged,
+        MemoryIn(text="The gate of the orchard is old, heavy and hangs a little lower each winter."),
+        session="first",
+        thread="gate",
+    )
     await converse(app, caller, clock, 1)
     done = await compress(app, caller, target="thread:gate")
     assert done.report["applied"] == 1

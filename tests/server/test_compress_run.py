@@ -50,7 +50,7 @@ async def test_plan_apply_open_improve_undo_and_redo_as_a_client_does_it(tmp_pat
             await ask(client, "remember", messages=turns, thread=f"day{number}", session=f"sitting {number}")
         before = await texts(client)
         assert len(before) == 4 * CONVERSATIONS
-        planned = await ask(client, "compress")
+        planned = await ended(client, (await ask(client, "compress"))["run_id"])
         groups = planned["report"]["clusters"]  # what recurs is one theme
         assert planned["status"] == "planned"
         members = {one for cluster in planned["clusters"] for one in cluster["memories"]}

@@ -17,7 +17,7 @@ from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, bindable, from_list
 from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.adapters.sqlite.writing import Applied
 from middleout_mcp.errors import NotFound
-from middleout_mcp.records import Episode, Grant, Operation, new_id
+from middleout_mcp.records import Episode, Grant, Operation, Status, new_id
 from middleout_mcp.words import COMMON, terms
 
 TOMBSTONES = "tombstones.log"
@@ -171,6 +171,11 @@ class Erasing:
         fulltext.drop(self.connection, row.n)
         vectors.drop(self.connection, self.tables, row.n)
         self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
+        hidden: list[Any] = self.connection.execute(
+            "SELECT n, status FROM memory WHERE namespace = ? AND summary_id = ?", (self.namespace, row.id)
+        ).fetchall()
+        for n, status in hidden:  # what the summary stood for is found again
+            vectors.restatus(self.connection, self.tables, n, vectors.code(Status(status), None))
         for column in ("summary_id", "merged_into", "superseded_by"):
             self.connection.execute(
                 f"UPDATE memory SET {column} = NULL WHERE namespace = ? AND {column} = ?", (self.namespace, row.id)

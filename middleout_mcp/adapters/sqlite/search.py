@@ -210,13 +210,13 @@ def _without(connection: Connection, column: str, limit: int) -> list[Unembedded
 def _embed(connection: Connection, table: str, column: str, row: Unembedded, vector: Vector) -> int:
     """Store a vector where the memory still has that version and none; how many that were."""
     found: Any = connection.execute(
-        "SELECT m.n, m.namespace, m.status FROM memory m JOIN namespace s ON s.n = m.namespace "
+        "SELECT m.n, m.namespace, m.status, m.summary_id FROM memory m JOIN namespace s ON s.n = m.namespace "
         f"WHERE s.name = ? AND m.id = ? AND m.version = ? AND m.{column} = 0",
         (bindable(row.namespace), bindable(row.memory_id), row.version),
     ).fetchone()
     if found is None:
         return 0
-    n, namespace, status = found
-    vectors.put(connection, table, n, vector, namespace, Status(status))
+    n, namespace, status, summary_id = found
+    vectors.put(connection, table, n, vector, namespace, vectors.code(Status(status), summary_id))
     connection.execute(f"UPDATE memory SET {column} = 1 WHERE n = ?", (n,))
     return 1

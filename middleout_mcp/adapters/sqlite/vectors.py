@@ -14,6 +14,14 @@ from middleout_mcp.errors import EmbedderMismatch, InvalidInput
 from middleout_mcp.records import EmbeddingState, Status, Vector
 
 STATUS_CODES = {status: code for code, status in enumerate(Status)}
+_COMPRESSED = len(STATUS_CODES)
+
+
+def code(status: Status, summary_id: str | None) -> int:
+    """What lies beside a vector: the status, and of a live one whether a summary stands for it, so that a search among
+    what surfaces does not meet what does not.
+    """
+    return _COMPRESSED if status is Status.LIVE and summary_id is not None else STATUS_CODES[status]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +126,12 @@ def checked(vector: Vector, dimension: int) -> Vector:
     return vector
 
 
-def put(connection: Connection, table: str, n: int, vector: Vector, namespace: int, status: Status) -> None:
-    """Store a vector, in place of any other of that memory."""
+def put(connection: Connection, table: str, n: int, vector: Vector, namespace: int, status_code: int) -> None:
+    """Store a vector with its `code`, in place of any other of that memory."""
     connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (n,))
     connection.execute(
         f"INSERT INTO {table} (rowid, embedding, namespace, status) VALUES (?, ?, ?, ?)",
-        (n, vector, namespace, STATUS_CODES[status]),
+        (n, vector, namespace, status_code),
     )
 
 
@@ -133,10 +141,10 @@ def drop(connection: Connection, tables: tuple[str, ...], n: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (n,))
 
 
-def restatus(connection: Connection, tables: tuple[str, ...], n: int, status: Status) -> None:
-    """Keep the status beside the vectors in step."""
+def restatus(connection: Connection, tables: tuple[str, ...], n: int, status_code: int) -> None:
+    """Keep the `code` beside the vectors in step."""
     for table in tables:
-        connection.execute(f"UPDATE {table} SET status = ? WHERE rowid = ?", (STATUS_CODES[status], n))
+        connection.execute(f"UPDATE {table} SET status = ? WHERE rowid = ?", (status_code, n))
 
 
 def begin(connection: Connection, name: str, dimension: int) -> None:

@@ -160,8 +160,8 @@ def _update(
         fulltext.put(connection, n, memory)
     if not same_text:
         vectors.drop(connection, space.tables, n)
-    elif memory.status != old.status:
-        vectors.restatus(connection, space.tables, n, memory.status)
+    elif (code := _code(memory)) != _code(old):
+        vectors.restatus(connection, space.tables, n, code)
     _put_vector(connection, space, n, namespace, memory, vector)
     if memory.parents != old.parents:
         _write_parents(connection, n, memory)
@@ -186,11 +186,15 @@ def _row(namespace: int, memory: Memory, embedded_next: int) -> dict[str, object
     }
 
 
+def _code(memory: Memory) -> int:
+    return vectors.code(memory.status, memory.summary_id)
+
+
 def _put_vector(
     connection: Connection, space: vectors.Space, n: int, namespace: int, memory: Memory, vector: Vector | None
 ) -> None:
     if vector is not None and space.table is not None:
-        vectors.put(connection, space.table, n, vector, namespace, memory.status)
+        vectors.put(connection, space.table, n, vector, namespace, _code(memory))
 
 
 def _write_parents(connection: Connection, n: int, memory: Memory) -> None:
