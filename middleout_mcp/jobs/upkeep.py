@@ -139,6 +139,8 @@ async def _compression(parts: Parts, data: dict[str, Any], now: datetime) -> boo
             known = data.get(run.namespace, {"at": to_iso(now)})
             data[run.namespace] = {**known, "live": await _live(parts, run.namespace)}  # summaries are nothing new
         return True
+    if await _planned_elsewhere(parts, namespaces):
+        return False
     for namespace in namespaces:
         if await _begin(parts, namespace, data, now):
             return True
@@ -152,6 +154,12 @@ async def _under_way(parts: Parts, namespaces: Iterable[str], data: dict[str, An
             if run.id == data.get(_ADOPTED) or _is_ours(run, now):
                 return run
     return None
+
+
+async def _planned_elsewhere(parts: Parts, namespaces: Iterable[str]) -> bool:
+    """Whether another process, which led before, is still planning a run."""
+    running = [await parts.store.control.runs(Grant.only(namespace), "running") for namespace in namespaces]
+    return any(run.plan.get("automatic") for runs in running for run in runs)
 
 
 def _is_ours(run: Run, now: datetime) -> bool:
