@@ -2,9 +2,11 @@
 
 import json
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -87,7 +89,8 @@ class Client:
                 return True
             self.dice.choice(kinds)(server)
         self._begin_something(server)
-        time.sleep(self.dice.random() * 0.05)
+        with suppress(subprocess.TimeoutExpired):
+            server.process.wait(self.dice.random() * 0.05)
         server.process.kill()
         with self.shared.lock:
             self.shared.kills += 1

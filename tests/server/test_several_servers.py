@@ -89,7 +89,7 @@ def _fields(parts: Any) -> dict[str, Any]:
 
 
 def check_rows(home: Path, shared: Shared) -> list[str]:
-    """Row, vector and index entry agree; nothing erased is left in any file. Returns kinds of what the jobs did."""
+    """Row, vector and index entry agree; nothing erased is left in any file. Returns the jobs that were done."""
     with sqlite3.connect(home / "memory.db") as rows:
 
         def column(query: str) -> list[Any]:
@@ -105,7 +105,7 @@ def check_rows(home: Path, shared: Shared) -> list[str]:
             m for listed in column("SELECT memory_ids FROM operation WHERE kind = 'expire'") for m in json.loads(listed)
         ]
         assert len(marked) == len(set(marked))  # nothing was marked twice
-        did = column("SELECT kind FROM operation WHERE agent = 'scheduler'")
+        did = column("SELECT name FROM job WHERE last_run IS NOT NULL AND last_error IS NULL")
     rows.close()
     everything = b"".join(path.read_bytes() for path in home.iterdir() if path.is_file())
     for text in shared.erased.values():
@@ -119,7 +119,7 @@ async def live_together(home: Path, seconds: float, least: int) -> Shared:
     assert shared.errors == []
     await check(home, shared)
     did = check_rows(home, shared)
-    assert {"compress", "expire"} <= set(did)
+    assert {"compression", "expiry", "backfill"} <= set(did)
     return shared
 
 
