@@ -141,6 +141,7 @@ class Client:
     def _find(self, server: Child) -> None:
         """The newest that anyone was told is stored is recalled by its own word, or a summary stands for it."""
         with self.shared.lock:
+            gone = set(self.shared.erased)
             newest = next(
                 ((i, t) for i, t in reversed(self.shared.stored.items()) if i not in self.shared.touched), None
             )
@@ -153,7 +154,7 @@ class Client:
             if not found and newest[0] not in self.shared.touched:
                 self.shared.errors.append(f"{newest} is not recalled: {[item['text'] for item in items]}")
             for item in items:
-                if item["id"] in self.shared.erased:
+                if item["id"] in gone:
                     self.shared.errors.append(f"erased {item['id']} came back")
 
     def _erase(self, server: Child) -> None:
