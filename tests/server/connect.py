@@ -56,8 +56,18 @@ async def refusal(client: Client, tool: str, **arguments: Any) -> str:
     return text_of(result)
 
 
+META = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+"""What each request says since 2026, in place of a handshake."""
+
+
 class Child:
-    """`middleout-mcp` as a client starts it, spoken to line by line in the handshake era.
+    """`middleout-mcp` as a client starts it, spoken to line by line, in the handshake era unless told otherwise.
 
     `before` is a command that starts the server in its place, such as one that takes the network away.
     """
@@ -72,6 +82,7 @@ class Child:
             env={**os.environ, "MIDDLEOUT_HOME": str(home), "HF_HUB_OFFLINE": "1", **environment},
         )
         self.calls = 1
+        self.meta: dict[str, Any] = {}
 
     def send(self, message: Mapping[str, Any] | bytes) -> None:
         """Write one line."""
@@ -92,9 +103,21 @@ class Child:
         self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         return answer
 
+    def connect(self, era: str) -> None:
+        """Begin as a client of that era does: with the handshake, or with a request that says what the client is."""
+        if era == "legacy":
+            self.shake_hands()
+            return
+        self.meta = META
+        asked = self.begin("server/discover")
+        answer = self.answer()
+        assert answer["id"] == asked
+        assert answer["result"]["capabilities"]["tools"] is not None
+
     def begin(self, method: str, **params: Any) -> int:
         """Send a request without waiting for the answer; its id."""
         self.calls += 1
+        params = {**params, **self.meta}
         self.send({"jsonrpc": "2.0", "id": self.calls, "method": method, "params": params})
         return self.calls
 

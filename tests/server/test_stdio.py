@@ -78,18 +78,20 @@ def test_what_is_heavy_is_loaded_by_the_first_call_that_needs_it(tmp_path):
 
 # CASE 3: nothing but protocol on stdout; CASE 5: no process outlives its client
 @posix_only
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("how", WAYS_TO_LEAVE)
-def test_an_idle_server_leaves_cleanly(tmp_path, how):
+def test_an_idle_server_leaves_cleanly(tmp_path, how, era):
     with child(tmp_path) as server:
-        server.shake_hands()
+        server.connect(era)
         assert is_clean(server.leave(how))
 
 
 @posix_only
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("how", WAYS_TO_LEAVE)
-def test_a_server_that_loads_a_model_for_a_call_in_flight_leaves_cleanly(tmp_path, how):
+def test_a_server_that_loads_a_model_for_a_call_in_flight_leaves_cleanly(tmp_path, how, era):
     with child(tmp_path) as server:
-        server.shake_hands()
+        server.connect(era)
         server.begin("tools/call", name="recall", arguments={"query": "tea"})
         listed = server.begin("tools/list")
         assert server.answer()["id"] == listed  # answered while the model loads
@@ -97,18 +99,19 @@ def test_a_server_that_loads_a_model_for_a_call_in_flight_leaves_cleanly(tmp_pat
 
 
 @posix_only
+@pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("how", WAYS_TO_LEAVE)
-def test_a_server_in_the_middle_of_a_large_write_leaves_cleanly_and_keeps_all_or_nothing(tmp_path, how):
+def test_a_server_in_the_middle_of_a_large_write_leaves_cleanly_and_keeps_all_or_nothing(tmp_path, how, era):
     memories = [f"Tea number {number} is kept in tin {number}." for number in range(2_000)]
     with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
-        server.shake_hands()
+        server.connect(era)
         server.begin("tools/call", name="remember", arguments={"memories": memories})
         listed = server.begin("tools/list")
         while server.answer()["id"] != listed:
             pass
         assert is_clean(server.leave(how))
     with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
-        server.shake_hands()
+        server.connect(era)
         stats = server.call("open_episode", id="stats")["structuredContent"]
         assert stats["details"]["memories"].get("live", 0) in (0, 2_000)
         assert is_clean(server.leave())
@@ -119,10 +122,11 @@ def test_a_client_that_closes_before_it_says_anything_is_left_cleanly(tmp_path):
         assert is_clean(server.leave())
 
 
+@pytest.mark.parametrize("era", ERAS)
 @posix_only
-def test_a_client_that_stops_reading_is_left_although_its_input_stays_open(tmp_path):
+def test_a_client_that_stops_reading_is_left_although_its_input_stays_open(tmp_path, era):
     with child(tmp_path) as server:
-        server.shake_hands()
+        server.connect(era)
         server.process.stdout.close()
         assert server.process.wait(EXIT_SECONDS) == 0
 
