@@ -105,6 +105,7 @@ async def test_every_field_of_a_message_is_shown_as_it_was_given(tmp_path: Path,
         ("due", "in 2 days", "2026-01-03T00:00:00Z"),
         ("pinned", False, None),
         ("tags", [], None),
+        ("known_by", [], []),  # nobody knows it, which is not the same as no list
         ("known_by", ["nobody but me"], ["nobody but me"]),
         ("ref", "m²/①", "m²/①"),
         ("value", "x²", "x²"),
@@ -116,6 +117,12 @@ async def test_a_field_alone_is_shown_as_it_was_given(
     async with connected(new_app(tmp_path), era) as client:
         told = await ask(client, "remember", memories=[{"text": "The fence is green.", field: given}])
         assert (await opened(client, told["results"][0]["id"])).get(field) == expected
+
+
+async def test_a_memory_that_is_shown_whole_is_not_marked_cut(tmp_path: Path, era: str) -> None:
+    async with connected(new_app(tmp_path), era) as client:
+        told = await ask(client, "remember", memories=["The fence is green."])
+        assert (await opened(client, told["results"][0]["id"]))["marks"] == ["weak"]
 
 
 async def test_every_field_can_be_changed_by_id_and_is_shown_as_changed(tmp_path: Path, era: str) -> None:

@@ -16,6 +16,7 @@ from tests.server.connect import ERAS, ask, connected, new_app, refusal, text_of
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("era", ERAS)]
 GRANT = Grant.only("default")
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+CARD = 4_111_111_111_111_111
 
 
 async def put(app: App, *memories: Memory, **more: Any) -> None:
@@ -66,6 +67,23 @@ async def test_redact_without_spans_takes_out_the_secrets_that_were_stored_befor
         assert [each["text"] for each in turns] == ["It is [redacted:github_token].", "It rains in Bergen."]
         assert "no secret was found" in await refusal(client, "forget", ids=[secret.id], action="redact")
         assert "cannot" in await refusal(client, "forget", ids=[done["operation_id"]], action="restore")
+
+
+@pytest.mark.parametrize("pointer", ["memory", "episode"])
+async def test_redact_without_spans_finds_what_only_its_name_gives_away(tmp_path: Path, era: str, pointer: str) -> None:
+    app = new_app(tmp_path)
+    stretch = episode(1, 1, GRANT)
+    named = memory("The router in the hall.", GRANT, key="password", value="sesam0pen", thread="t", turns=(1,))
+    said = turn(1, "Here it is.", data={"password": "sesam0pen", "card": CARD, "calls": 7})
+    async with connected(app, era) as client:
+        linked = replace(named, episode_id=stretch.id)
+        await put(app, linked, turns=(said,), episodes=(replace(stretch, memory_ids=(named.id,)),))
+        await ask(client, "forget", ids=[named.id if pointer == "memory" else stretch.id], action="redact")
+        await app.settled()
+        assert holding(tmp_path, "sesam0pen") == []
+        assert holding(tmp_path, str(CARD)) == []
+        data = (await ask(client, "open_episode", id=stretch.id))["details"]["data"]["1"]
+        assert data["calls"] == 7
 
 
 @pytest.mark.parametrize("action", ["suppress", "demote", "expire", "archive"])

@@ -157,6 +157,20 @@ async def test_a_default_recall_stays_below_its_budget_whatever_is_stored(tmp_pa
 
 
 @pytest.mark.anyio
+async def test_the_structured_form_of_a_recall_stays_below_its_budget_too(tmp_path):
+    async with connected(new_app(tmp_path), "auto") as client:
+        for talk in range(60):
+            await ask(client, "remember", **a_talk_about_tea(talk))
+        for arguments in ({"query": "tea"}, {}):
+            _, structured = await sizes(client, **arguments)
+            assert structured < 2_000, arguments
+            _, structured = await sizes(client, **arguments, limit=1000, max_tokens=10_000)
+            assert structured < 10_000, arguments
+            _, structured = await sizes(client, **arguments, max_tokens=500)
+            assert structured < 600, arguments
+
+
+@pytest.mark.anyio
 async def test_pages_of_a_recall_are_followed_by_the_cursor_in_the_text(tmp_path):
     async with connected(new_app(tmp_path), "auto") as client:
         sorts = ("green", "black", "white", "red", "yellow", "smoked")
