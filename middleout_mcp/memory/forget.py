@@ -283,9 +283,6 @@ async def _restore(work: _Work, memories: Sequence[Memory]) -> None:
         if memory.status is Status.REDACTED:
             raise InvalidInput(f"{memory.id} was redacted; its former text is gone and cannot be restored")
     for memory in memories:
-        if memory.merged_into is not None:
-            for winner in await work.parts.store.memories.get(work.grant, [memory.merged_into]):
-                work.changes.change(winner, copies=max(1, work.changes.current(winner).copies - memory.copies))
         lapsed = memory.expires_at is not None and memory.expires_at <= work.now
         work.changes.change(
             memory,
@@ -299,6 +296,9 @@ async def _restore(work: _Work, memories: Sequence[Memory]) -> None:
             superseded_by=None,
             valid_to=None if memory.status is Status.SUPERSEDED else memory.valid_to,
         )
+        if memory.merged_into is not None:
+            for winner in await work.parts.store.memories.get(work.grant, [memory.merged_into]):
+                work.changes.change(winner, copies=max(1, work.changes.current(winner).copies - memory.copies))
 
 
 _ACTIONS: dict[str, Callable[[_Work, Sequence[Memory]], Awaitable[None]]] = {

@@ -172,9 +172,9 @@ async def _details(
         ],
         "operations": [operation_details(operation) for operation in operations],
     }
+    fields: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if memory.known_by == ():
-        given["known_by"] = "nobody"
-    fields = {name: value for name, value in given.items() if value is not None}
+        fields["known_by"] = []  # nobody else knows, which is not the same as no list
     return {**fields, **_listed(lists, budget - _size(fields))}
 
 
