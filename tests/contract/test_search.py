@@ -41,6 +41,8 @@ async def test_both_searches_obey_every_condition_that_a_listing_obeys(store: St
         {},
         {"kinds": (Kind.TASK,)},
         {"tags": ("x",)},
+        {"tags": ("x", "x"), "kinds": (Kind.TASK,) * 40_000},
+        {"ids": (kept[0].id, "\ud800")},
         {"scope": "s"},
         {"since": NOW},
         {"until": later(days=-1), "sensitive": True},
@@ -371,3 +373,12 @@ async def test_a_reembedding_goes_on_after_the_store_was_opened_again(tmp_path: 
     assert (state.name, state.target_name, state.done, state.total) == ("fake-words", "other", 1, 3)
     assert len(await store.search.nearest(OURS, vector(1), LIVE, 9)) == 3
     await store.control.close()
+
+
+async def test_however_many_tags_are_asked_for_a_memory_must_carry_all_of_them(store: Store) -> None:
+    many = tuple(f"tag {number}" for number in range(3000))
+    await put(store, memory("all", tags=many), memory("all but one", tags=many[1:]), memory("none"))
+    assert await found(store, replace(LIVE, tags=many)) == ["all"]
+    assert sorted(await found(store, replace(LIVE, tags=many[1:2000]))) == ["all", "all but one"]
+    assert await found(store, replace(LIVE, tags=("\ud800", *many))) == []
+    assert await store.search.match(OURS, ["all"], replace(LIVE, tags=many), 9)

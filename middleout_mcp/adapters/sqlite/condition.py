@@ -5,7 +5,7 @@ millisecond on, whether or not a job has marked it.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -92,12 +92,22 @@ def _timed(condition: Filter) -> Iterator[_Part]:
         yield "coalesce(m.valid_from, m.at) <= ? AND (m.valid_to IS NULL OR m.valid_to > ?)", (moment, moment)
 
 
+def _tagged(tags: Sequence[str]) -> _Part:
+    """All of these tags; however many they are, one part of the query."""
+    wanted = list(dict.fromkeys(tags))
+    sql = (
+        "(SELECT count(DISTINCT t.value) FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each(?))) = ?"
+    )
+    return sql, (json.dumps(wanted), len(wanted))
+
+
 def _asked(condition: Filter) -> Iterator[_Part]:
     """What the caller narrows the search to."""
     if condition.kinds:
-        yield f"m.kind IN ({marks(condition.kinds)})", tuple(map(str, condition.kinds))
-    for tag in condition.tags:
-        yield "EXISTS (SELECT 1 FROM json_each(m.tags) t WHERE t.value = ?)", (bindable(tag),)
+        kinds = tuple(dict.fromkeys(map(str, condition.kinds)))
+        yield f"m.kind IN ({marks(kinds)})", kinds
+    if condition.tags:
+        yield _tagged(condition.tags)
     if condition.scope is not None:
         yield "m.scope IS NULL OR m.scope = ?", (bindable(condition.scope),)
     yield from _timed(condition)
@@ -105,7 +115,7 @@ def _asked(condition: Filter) -> Iterator[_Part]:
         if (wanted := getattr(condition, column)) is not None:
             yield f"m.{column} = ?", (bindable(wanted),)
     if condition.ids is not None:
-        yield "m.id IN (SELECT value FROM json_each(?))", (json.dumps(list(map(bindable, condition.ids))),)
+        yield "m.id IN (SELECT value FROM json_each(?))", (json.dumps(list(condition.ids)),)  # half a surrogate pair, escaped, equals nothing
     if condition.pinned is not None:
         yield "m.pinned = ?", (int(condition.pinned),)
     if condition.state is not None:
