@@ -7,12 +7,14 @@ every commit, shows when commits were lost that the file itself knows nothing of
 such a head is put aside, so that the next commit does not write over the only trace of what is missing.
 """
 
+import errno
 import hashlib
 import hmac
 import json
 import logging
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 HEAD_NAME = "audit.head"
 LOST_NAME = f"{HEAD_NAME}.lost-"
+_HEAD_BYTES = 300  # more than a head has
 _COLUMNS = ("namespace", *OPERATION.columns, "content", "hash")
 
 
@@ -98,13 +101,23 @@ def write_head(folder: Path, head: Head) -> None:
 def read_head(folder: Path) -> Head | None:
     """The head beside the file; None where there is none, or none that can be read."""
     try:
-        seq, operation_id, digest = (folder / HEAD_NAME).read_text(encoding="ascii").split()
+        seq, operation_id, digest = _words(folder / HEAD_NAME)
         return Head(int(seq), operation_id, digest)
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         logger.warning("The audit head beside the memory file cannot be read.")
         return None
+
+
+def _words(file: Path) -> list[str]:
+    """What stands in a head. Whatever else lies in its place is refused: a pipe would be waited for, and a device read
+    without end. Raises OSError or ValueError.
+    """
+    with open(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(file))
+        return stream.read(_HEAD_BYTES).decode("ascii").split()
 
 
 def last(connection: Connection) -> Head | None:
@@ -180,7 +193,7 @@ def _lost_now(connection: Connection, folder: Path) -> _Lost | None:
 
 def _lost_before(kept: Path) -> _Lost | None:
     try:
-        named, _, _, held = kept.read_text(encoding="ascii").split()
+        named, _, _, held = _words(kept)
         return _Lost(int(named), int(held), kept.name)
     except (OSError, ValueError):
         return _Lost(0, 0, kept.name)

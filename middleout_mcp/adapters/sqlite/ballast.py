@@ -1,5 +1,6 @@
 """A file of ballast beside the store: thrown overboard when the disk is full, so that erasing still works."""
 
+import errno
 import logging
 import os
 import shutil
@@ -45,7 +46,11 @@ class Ballast:
         self._file.unlink(missing_ok=True)
 
     def _lying(self) -> int:
-        size = self._file.stat().st_size if self._file.exists() else 0
+        if not self._file.exists():
+            return 0
+        if not self._file.is_file():
+            raise FileExistsError(errno.EEXIST, "no file", str(self._file))
+        size = self._file.stat().st_size
         return size if size >= LEAST else 0
 
     def _make(self, smallest: int) -> None:

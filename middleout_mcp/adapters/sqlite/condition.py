@@ -95,10 +95,10 @@ def _timed(condition: Filter) -> Iterator[_Part]:
 def _tagged(tags: Sequence[str]) -> _Part:
     """All of these tags; however many they are, one part of the query."""
     wanted = list(dict.fromkeys(tags))
-    sql = (
-        "(SELECT count(DISTINCT t.value) FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each(?))) = ?"
+    carried = (
+        "SELECT count(DISTINCT t.value) FROM json_each(m.tags) t WHERE t.value IN (SELECT value FROM json_each(?))"
     )
-    return sql, (json.dumps(wanted), len(wanted))
+    return f"({carried}) = ?", (json.dumps(wanted), len(wanted))
 
 
 def _asked(condition: Filter) -> Iterator[_Part]:
@@ -115,7 +115,10 @@ def _asked(condition: Filter) -> Iterator[_Part]:
         if (wanted := getattr(condition, column)) is not None:
             yield f"m.{column} = ?", (bindable(wanted),)
     if condition.ids is not None:
-        yield "m.id IN (SELECT value FROM json_each(?))", (json.dumps(list(condition.ids)),)  # half a surrogate pair, escaped, equals nothing
+        yield (
+            "m.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(list(condition.ids)),),
+        )  # half a surrogate pair, escaped, equals nothing
     if condition.pinned is not None:
         yield "m.pinned = ?", (int(condition.pinned),)
     if condition.state is not None:

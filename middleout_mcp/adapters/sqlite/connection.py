@@ -283,11 +283,14 @@ def explained(file: Path) -> Iterator[None]:
 
 def _of_system(error: OSError, file: Path) -> MiddleoutError:
     """For the files beside the database: the ballast, the tombstones, the head of the log."""
+    beside = Path(error.filename) if isinstance(error.filename, str | os.PathLike) else file
+    if beside.exists() and not beside.is_file() and beside != file.parent:
+        return StoreUnavailable(f"{beside} is in the way: a file of that name belongs there; move it away.")
     if error.errno in _FULL_DISK:
         return StoreUnavailable(_full(file))
     if error.errno in _FORBIDDEN:
-        return StoreUnavailable(_forbidden(file))
-    return StoreUnavailable(_unreadable(file))
+        return StoreUnavailable(_forbidden(beside))
+    return StoreUnavailable(_unreadable(beside))
 
 
 def _explanation(error: Exception, file: Path) -> MiddleoutError | None:

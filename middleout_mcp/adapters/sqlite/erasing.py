@@ -347,7 +347,8 @@ def log_tombstones(connection: Connection, folder: Path) -> None:
     rows = connection.execute("SELECT n, id FROM tombstone WHERE logged = 0 ORDER BY n").fetchall()
     if not rows:
         return
-    with open(os.open(folder / TOMBSTONES, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as log:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)  # a pipe is not waited for
+    with open(os.open(folder / TOMBSTONES, flags, 0o600), "a") as log:
         log.writelines(f"{erased}\n" for _, erased in rows)
         log.flush()
         os.fsync(log.fileno())
