@@ -61,10 +61,12 @@ def erase(
     derived = {row.id: row for row in work.derived(rows) if row.id not in rows}
     for row in (*rows.values(), *derived.values()):
         work.drop_memory(row)
+    work.let_go([*rows, *derived])
     for row in rows.values():  # not those of `derived`: their turns are the survivors' as well
         work.empty_turns(row.thread, row.turns)
     for n, episode in episodes:
         work.drop_episode(n, episode)
+    work.blank_episodes()
     work.clean_runs({*rows, *derived})
     work.forget_labels((*rows.values(), *derived.values()), [episode for _, episode in episodes])
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
@@ -84,6 +86,8 @@ class Erasing:
     emptied: int = 0
     said: set[str] = field(default_factory=set)
     """Terms of what was erased."""
+    blank: set[int] = field(default_factory=set)
+    """The episodes that said something of it."""
     tables: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -143,17 +147,19 @@ class Erasing:
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
         """The copies that were merged into these, to any depth: they say the same."""
         return self._reached(
-            [row.id for row in winners], "SELECT id FROM memory WHERE namespace = ? AND merged_into = ?"
+            [row.id for row in winners], "SELECT id FROM memory WHERE +namespace = ? AND merged_into = ?"
         )
 
     def derived(self, ids: Iterable[str]) -> list["_Row"]:
         """Everything that was made from these memories, to any depth."""
         return self._reached(
-            ids, "SELECT m.id FROM derivation d JOIN memory m ON m.n = d.memory WHERE m.namespace = ? AND d.parent = ?"
+            ids, "SELECT m.id FROM derivation d JOIN memory m ON m.n = d.memory WHERE +m.namespace = ? AND d.parent = ?"
         )
 
     def _reached(self, ids: Iterable[str], next_ids: str) -> list["_Row"]:
-        """The rows that following `next_ids` from these ids comes to, the ids' own included."""
+        """The rows that following `next_ids` from these ids comes to, the ids' own included. The plus sign in it keeps
+        SQLite from walking the whole namespace for each id.
+        """
         seen = dict.fromkeys(ids)
         front = list(seen)
         while front:
@@ -171,15 +177,6 @@ class Erasing:
         fulltext.drop(self.connection, row.n)
         vectors.drop(self.connection, self.tables, row.n)
         self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
-        hidden: list[Any] = self.connection.execute(
-            "SELECT n, status FROM memory WHERE namespace = ? AND summary_id = ?", (self.namespace, row.id)
-        ).fetchall()
-        for n, status in hidden:  # what the summary stood for is found again
-            vectors.restatus(self.connection, self.tables, n, vectors.code(Status(status), None))
-        for column in ("summary_id", "merged_into", "superseded_by"):
-            self.connection.execute(
-                f"UPDATE memory SET {column} = NULL WHERE namespace = ? AND {column} = ?", (self.namespace, row.id)
-            )
         self.connection.execute(
             "INSERT INTO tombstone (namespace, id, ref, holder, at, agent, reason, counts)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -194,7 +191,6 @@ class Erasing:
                 to_json({"turns": len(row.turns)}),
             ),
         )
-        self.leave_episodes(row.id)
 
     def empty_turns(self, thread: str | None, seqs: Iterable[int]) -> None:
         """Empty turns whole, and the line and key of every episode that held one of them."""
@@ -212,32 +208,47 @@ class Erasing:
                 "SELECT n FROM episode WHERE namespace = ? AND thread = ? AND ? BETWEEN first_seq AND last_seq",
                 (self.namespace, thread, seq),
             ).fetchall()
-            for (episode,) in held:
-                self.blank(episode)
+            self.blank.update(episode for (episode,) in held)
 
-    def blank(self, episode: int) -> None:
-        """Empty what an episode says of its turns: the line, a key that is a digest of them, undo content of both."""
-        self.connection.execute(
-            "UPDATE episode SET line = '', key = 'erased:' || id, revision = revision + 1 WHERE n = ?", (episode,)
-        )
-        self.connection.execute("DELETE FROM undo_episode WHERE episode = ?", (episode,))
-
-    def leave_episodes(self, memory_id: str) -> None:
-        """Take a memory out of the episodes that it was filed in."""
-        rows: list[Any] = self.connection.execute(
-            "SELECT e.n, e.memory_ids FROM episode e WHERE e.namespace = ? "
-            "AND EXISTS (SELECT 1 FROM json_each(e.memory_ids) j WHERE j.value = ?)",
-            (self.namespace, memory_id),
+    def let_go(self, gone: Sequence[str]) -> None:
+        """Take memories out of what names them: other memories, and the episodes that they were filed in."""
+        ids, lost = to_json(gone), set(gone)
+        hidden: list[Any] = self.connection.execute(
+            "SELECT n, status FROM memory WHERE namespace = ? AND summary_id IN (SELECT value FROM json_each(?))",
+            (self.namespace, ids),
         ).fetchall()
-        for n, ids in rows:
-            left = [other for other in from_list(ids) if other != memory_id]
+        for n, status in hidden:  # what a summary stood for is found again
+            vectors.restatus(self.connection, self.tables, n, vectors.code(Status(status), None))
+        for column in ("summary_id", "merged_into", "superseded_by"):
+            self.connection.execute(
+                f"UPDATE memory SET {column} = NULL WHERE namespace = ? "
+                f"AND {column} IN (SELECT value FROM json_each(?))",
+                (self.namespace, ids),
+            )
+        rows: list[Any] = self.connection.execute(
+            "SELECT e.n, e.memory_ids FROM episode e WHERE e.namespace = ? AND EXISTS "
+            "(SELECT 1 FROM json_each(e.memory_ids) j WHERE j.value IN (SELECT value FROM json_each(?)))",
+            (self.namespace, ids),
+        ).fetchall()
+        for n, filed in rows:
+            left = [memory_id for memory_id in from_list(filed) if memory_id not in lost]
             self.connection.execute("UPDATE episode SET memory_ids = ? WHERE n = ?", (to_json(left), n))
-            self.blank(n)
+            self.blank.add(n)
+
+    def blank_episodes(self) -> None:
+        """Empty what episodes say of turns that are gone: the line, a key that is a digest of them, undo content of
+        both.
+        """
+        for n in sorted(self.blank):
+            self.connection.execute(
+                "UPDATE episode SET line = '', key = 'erased:' || id, revision = revision + 1 WHERE n = ?", (n,)
+            )
+            self.connection.execute("DELETE FROM undo_episode WHERE episode = ?", (n,))
 
     def drop_episode(self, n: int, episode: Episode) -> None:
         """Erase an episode with its turns; its row stays, empty, so that its id never opens again."""
         self.empty_turns(episode.thread, range(episode.first_seq, episode.last_seq + 1))
-        self.blank(n)
+        self.blank.add(n)
         self.connection.execute(
             "UPDATE episode SET erased_at = ?, memory_ids = '[]', tokens = 0 WHERE n = ?", (to_ms(self.operation.at), n)
         )

@@ -27,6 +27,8 @@ def rewrite(
     dropped = [made for made in work.derived(ids) if made.id not in ids]
     for made in dropped:  # a summary repeats what its sources say; it is made anew from what they say now
         work.drop_memory(made)
+    work.let_go([made.id for made in dropped])
+    work.blank_episodes()
     seals = []
     for memory in memories:
         row = write_memory(connection, space, namespace, memory, None)
