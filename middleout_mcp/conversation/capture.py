@@ -12,6 +12,11 @@ from middleout_mcp.words import fold, is_substantive, terms
 
 _RAREST = 3  # how many of a memory's rarest terms point at its turns
 
+BY_RULE = "\x1f"
+"""Begins the reference of an event filed by rule. A caller's own reference is cleaned and cannot hold it, so that the
+two are never taken for each other.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnDraft:
@@ -81,6 +86,23 @@ def events(turns: Sequence[TurnDraft]) -> list[EventDraft]:
         for index, turn in enumerate(turns)
         if is_substantive(turn.text)
     ]
+
+
+def rule_ref(thread: str | None, seq: int) -> str:
+    """The reference of the event filed by rule from that turn."""
+    return f"{BY_RULE}{thread}:{seq}"
+
+
+def shown_ref(ref: str | None) -> str | None:
+    """A reference as a caller sees it."""
+    return None if ref is None else ref.removeprefix(BY_RULE)
+
+
+def is_by_rule(ref: str | None, thread: str | None, turns: Sequence[int]) -> bool:
+    """Whether an event with these was filed by rule. At first its reference had no mark: it was that of its turn."""
+    if ref is None:
+        return False
+    return ref.startswith(BY_RULE) or [ref] == [f"{thread}:{seq}" for seq in turns]
 
 
 def spoken(turn: TurnDraft) -> str:

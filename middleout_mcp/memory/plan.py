@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from middleout_mcp.conversation.capture import EventDraft, events, link_turns
+from middleout_mcp.conversation.capture import EventDraft, events, is_by_rule, link_turns, rule_ref, shown_ref
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.memory.applying import release
 from middleout_mcp.memory.changes import Changes, differing
@@ -126,8 +126,8 @@ class _Filer:
     async def by_rule(self, drafts: Sequence[EventDraft]) -> None:
         """File one event a substantive turn; a turn that was filed before keeps its memory."""
         stretch = self._plan.stretch
-        refs = [f"{stretch.thread}:{stretch.seqs[draft.index]}" for draft in drafts]
-        stored = await self._parts.store.memories.by_ref(self._caller.grant, refs, agent=self._caller.agent)
+        refs = [rule_ref(stretch.thread, stretch.seqs[draft.index]) for draft in drafts]
+        stored = await self._filed_by_rule(refs)
         for draft, ref in zip(drafts, refs, strict=True):
             old, redacted = stored.get(ref), self._intake.redacted.get(draft.index, ())
             if old is not None:
@@ -142,6 +142,19 @@ class _Filer:
                 event = MemoryDraft(id=None, ref=ref, fields=given, turns=(draft.index,), redacted=redacted)
                 result = self._store(event, self._new(event))
             self._plan.results.append(result)
+
+    async def _filed_by_rule(self, refs: Sequence[str]) -> dict[str, Memory]:
+        """The stored events of these turns; an earlier version of this program gave them no mark."""
+        plain = {shown_ref(ref) or "": ref for ref in refs}
+        found = await self._parts.store.memories.by_ref(self._caller.grant, [*refs, *plain], agent=self._caller.agent)
+        thread = self._plan.stretch.thread
+        early = {
+            plain[ref]: memory
+            for ref, memory in found.items()
+            if ref in plain and memory.thread == thread and is_by_rule(ref, thread, memory.turns)
+            if memory.kind is Kind.EVENT
+        }
+        return early | {ref: memory for ref, memory in found.items() if ref not in plain}
 
     async def _known(self, drafts: Sequence[MemoryDraft]) -> _Known:
         store, grant = self._parts.store.memories, self._caller.grant

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from middleout_mcp.budget import count_tokens, cut
+from middleout_mcp.conversation.capture import shown_ref
 from middleout_mcp.errors import InvalidInput
 from middleout_mcp.memory.contract import OpenIn, OpenOut
 from middleout_mcp.memory.items import (
@@ -152,7 +153,7 @@ async def _details(
         "state": memory.state,
         "due": to_iso(memory.due) if memory.due else None,
         "pinned": memory.pinned or None,
-        "ref": memory.ref,
+        "ref": shown_ref(memory.ref),
         "agent": memory.agent,
         "expires": to_iso(memory.expires_at) if memory.expires_at else memory.expires_session and "session",
         "copies": memory.copies,

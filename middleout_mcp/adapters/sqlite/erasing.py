@@ -16,8 +16,9 @@ from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, bindable, from_list, to_json, to_ms
 from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.adapters.sqlite.writing import Applied
+from middleout_mcp.conversation.capture import BY_RULE, is_by_rule, rule_ref, shown_ref
 from middleout_mcp.errors import NotFound
-from middleout_mcp.records import Episode, Grant, Operation, Status, new_id
+from middleout_mcp.records import Episode, Grant, Kind, Operation, Status, new_id
 from middleout_mcp.words import COMMON, terms
 
 TOMBSTONES = "tombstones.log"
@@ -116,12 +117,15 @@ class Erasing:
         rows = []
         for memory_id in dict.fromkeys(ids):
             row: Any = self.connection.execute(
-                f"SELECT n, id, ref, {HOLDER}, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
+                f"SELECT n, id, kind, ref, {HOLDER}, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
                 (self.namespace, bindable(memory_id)),
             ).fetchone()
             if row is not None:
-                n, found, ref, holder, thread, turns, session = row
-                rows.append(_Row(n, found, ref, holder, thread, from_list(turns), session))
+                n, found, kind, ref, holder, thread, turns, session = row
+                seqs = from_list(turns)
+                if kind == Kind.EVENT and is_by_rule(ref, thread, seqs):
+                    ref = BY_RULE + ref.removeprefix(BY_RULE)  # one without the mark gets it with its tombstone
+                rows.append(_Row(n, found, ref, holder, thread, seqs, session))
         return rows
 
     def all_that_says_it(self, named: Sequence["_Row"]) -> dict[str, "_Row"]:
@@ -136,13 +140,13 @@ class Erasing:
 
     def spoken(self, rows: Sequence["_Row"]) -> list["_Row"]:
         """The memories that are one of the turns which go with these rows, word for word, as rules file them."""
-        refs = [f"{row.thread}:{seq}" for row in rows if row.thread is not None for seq in row.turns]
+        refs = [rule_ref(row.thread, seq) for row in rows if row.thread is not None for seq in row.turns]
         found: list[Any] = self.connection.execute(
-            "SELECT id FROM memory WHERE namespace = ? AND kind = 'event' AND thread IS NOT NULL "
+            "SELECT id, ref, thread, turns FROM memory WHERE namespace = ? AND kind = 'event' "
             "AND ref IN (SELECT value FROM json_each(?))",
-            (self.namespace, to_json(refs)),
+            (self.namespace, to_json([*refs, *map(shown_ref, refs)])),
         ).fetchall()
-        return self.existing(memory_id for (memory_id,) in found)
+        return self.existing(each for each, ref, thread, turns in found if is_by_rule(ref, thread, from_list(turns)))
 
     def merged_into(self, winners: Sequence["_Row"]) -> list["_Row"]:
         """The copies that were merged into these, to any depth: they say the same."""
@@ -321,9 +325,9 @@ class Erasing:
             (f"thread:{blank}", self.namespace, f"thread:{thread}"),
         )
         self.connection.execute(  # the references of memories made by rule begin with the thread's name
-            "UPDATE tombstone SET ref = ?1 || substr(ref, length(?3) + 1) "
-            "WHERE namespace = ?2 AND substr(ref, 1, length(?3)) = ?3",
-            (blank, self.namespace, f"{thread}:"),
+            "UPDATE tombstone SET ref = ?1 || substr(ref, length(?3) + 1) WHERE namespace = ?2 "
+            "AND substr(ref, 1, length(?3)) = ?3 AND substr(ref, length(?3) + 1) NOT GLOB '*[^0-9]*'",
+            (f"{BY_RULE}{blank}:", self.namespace, f"{BY_RULE}{thread}:"),
         )
 
 
