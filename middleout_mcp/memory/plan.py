@@ -36,6 +36,8 @@ from middleout_mcp.records import (
 from middleout_mcp.retention.duplicates import merged_fields, same_claim
 from middleout_mcp.words import fold
 
+_GIVEN_AS = {"expires_at": "expires"}
+
 
 @dataclass(slots=True)
 class Plan:
@@ -120,8 +122,12 @@ class _Filer:
     async def given(self, drafts: Sequence[MemoryDraft]) -> None:
         """File the memories that the caller formulated."""
         known = await self._known(drafts)
-        for draft in drafts:
-            self._plan.results.append(self._file(draft, known))
+        told: dict[str, dict[str, tuple[int, Any]]] = {}
+        for index, draft in enumerate(drafts):
+            result = self._file(draft, known)
+            if result.id is not None and (draft.id or draft.ref) is not None:
+                _refuse_contradiction(told.setdefault(result.id, {}), index, draft)
+            self._plan.results.append(result)
 
     async def by_rule(self, drafts: Sequence[EventDraft]) -> None:
         """File one event a substantive turn; a turn that was filed before keeps its memory."""
@@ -252,6 +258,20 @@ class _Filer:
             "turns": tuple(sorted({stretch.seqs[index] for index in indexes})),
             "at": max((stretch.at(index, self._plan.now) for index in indexes), default=self._plan.now),
         }
+
+
+def _refuse_contradiction(told: dict[str, tuple[int, Any]], index: int, draft: MemoryDraft) -> None:
+    """Raise InvalidInput where an earlier entry told something else of the same memory: one of the two would be lost,
+    as a call gives a memory one version. `told` has the first entry that gave a field, and its value.
+    """
+    for name, value in draft.fields.items():
+        first, said = told.setdefault(name, (index, value))
+        if said != value:
+            names = "id" if draft.id is not None else "ref"
+            raise InvalidInput(
+                f"memories[{first}] and memories[{index}] are one memory by their {names} and differ in "
+                f"{_GIVEN_AS.get(name, name)}; give it once, or under another {names}"
+            )
 
 
 def _standing(stored: Memory, given: dict[str, Any]) -> dict[str, Any]:

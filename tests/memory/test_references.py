@@ -92,3 +92,38 @@ async def test_a_secret_redacted_from_a_turn_leaves_the_event_its_reference(app:
     await app.forget(caller, ForgetIn(ids=ids, action="redact", spans=["Zbigniew"]))
     opened = await app.open_episode(caller, OpenIn(id=ids[0]))
     assert opened.details is not None and opened.details["ref"] == "conv9:1"
+
+
+@pytest.mark.parametrize("names", ["ref", "id"])
+async def test_two_texts_for_one_memory_in_a_call_are_refused_with_both_places_named(
+    app: App, caller: Caller, names: str
+) -> None:
+    (kept,) = await file(app, caller, MemoryIn(text="The lift is old.", ref="lift"))
+    name = {"ref": "new"} if names == "ref" else {"id": kept}
+    given = [MemoryIn(text="The lift works.", **name), MemoryIn(text="Rain."), MemoryIn(text="The lift fell.", **name)]
+    with pytest.raises(InvalidInput, match=rf"memories\[0\] and memories\[2\].* by their {names} .*differ in text"):
+        await app.remember(caller, RememberIn(memories=[*given]))
+    assert await texts(app, caller, query="lift rain") == ["The lift is old."]
+
+
+async def test_an_id_and_the_reference_of_one_memory_in_a_call_are_seen_to_be_the_same(
+    app: App, caller: Caller
+) -> None:
+    (kept,) = await file(app, caller, MemoryIn(text="The lift is old.", ref="lift"))
+    given = [MemoryIn(text="The lift works.", id=kept), MemoryIn(text="The lift fell.", ref="lift")]
+    with pytest.raises(InvalidInput, match="differ in text"):
+        await app.remember(caller, RememberIn(memories=[*given]))
+
+
+async def test_entries_for_one_memory_that_do_not_contradict_each_other_make_one_version(
+    app: App, caller: Caller
+) -> None:
+    given = [
+        MemoryIn(text="The lift works.", ref="lift"),
+        MemoryIn(text="The lift works.", ref="lift", tags=["house"]),
+        MemoryIn(text="The lift works.", ref="lift", importance=0.9),
+    ]
+    done = await app.remember(caller, RememberIn(memories=[*given]))
+    assert [result.actions for result in done.results] == [[Action.STORED], [Action.UPDATED], [Action.UPDATED]]
+    (stored,) = await (await app.parts()).store.memories.versions(caller.grant, done.results[0].id or "")
+    assert (stored.tags, stored.importance) == (("house",), 0.9)
