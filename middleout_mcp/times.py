@@ -285,6 +285,14 @@ _CLOCK = re.compile(r"\b\d{1,2}:\d\d")
 _BARE_HOUR = re.compile(r"\bat \d{1,2}(?![\w:.]|\s?(?:[ap]\.?m|h|o'clock)\b)", re.IGNORECASE)  # 5 or 17 o'clock?
 _FALSE_ISO = re.compile(r"\d{4}-?\d\d(?!\d*:)[\d\s:.,-]*|[+-]\d{4,}-.*", re.ASCII)
 """In 2023-13-01 dateparser would find some day, and in -0001-01-01, before our calendar, one of the year 1."""
+_NO_WORDS = re.compile(
+    r"[\d.,]*\d(?:e[-+]?\d+)?"  # a number alone
+    r"|(?:.*\b(?:in|vor|dans|hace|fa|há|em|over)\s)?[-+\u2212\u2013]\s?\d.*"  # less than no time
+    r"|.*\b([^\W\d_]{2,})\b[\W\d_]+\1\b.*"  # a word said twice
+    r"|(?:.*\b(?:yesterday|today|tomorrow)\b){2}.*",
+    re.IGNORECASE,
+)
+"""dateparser would read 1e9 as September, "in -5 days" as the past, and one of two words."""
 _NEEDS = {
     "time": {"day"},
     "part_of_day": {"day"},
@@ -298,7 +306,7 @@ _OTHER_TIME = timedelta(days=403, hours=1, minutes=7, seconds=13)  # another yea
 
 def _words(text: str, now: datetime, zone: tzinfo, prefer: Prefer) -> _Reading | None:
     """`text` read as words, None where they name no time."""
-    if len(text) < 2 or _FALSE_ISO.fullmatch(text) or _BARE_HOUR.search(text):
+    if len(text) < 2 or _FALSE_ISO.fullmatch(text) or _NO_WORDS.fullmatch(text) or _BARE_HOUR.search(text):
         return None
     offset = _ZONE_AT_END.search(text)
     if offset:

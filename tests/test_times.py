@@ -151,6 +151,8 @@ def test_words_are_read_from_now_in_the_zone(text: str, expected: str) -> None:
             "2023-05T10:00",
             "2023-W54",
         ),
+        *("1e9", "1.5", "1,5", "2e-5", "tomorrow tomorrow", "yesterday, yesterday", "tomorrow 10:00 tomorrow"),
+        *("in -5 days", "-5 days", "\u22125 days ago", "in in 5 days", "yesterday today", "morgen morgen"),
         *(
             "-0001-01-01",
             "+12023-05-01",
