@@ -1,11 +1,13 @@
 """Reading the arguments of `remember`: everything is checked, cleaned and screened here, before anything is stored."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from anyio.to_thread import run_sync
+from pydantic import BaseModel
 
 from middleout_mcp.conversation.capture import TurnDraft
 from middleout_mcp.errors import InvalidInput
@@ -14,12 +16,15 @@ from middleout_mcp.memory.parts import Parts
 from middleout_mcp.policy import DEFAULTS
 from middleout_mcp.records import Kind, Privacy, Source, TaskState
 from middleout_mcp.safety.hygiene import clean_line, clean_text
-from middleout_mcp.safety.screening import screen, screen_field, screen_json
+from middleout_mcp.safety.nested import screen_all, screen_json
+from middleout_mcp.safety.screening import screen, screen_field
 from middleout_mcp.times import parse_expiry, parse_time
 
 _LONG_CALL = 50_000  # characters; screening them takes about 40 ms
+_ENTRY = 10  # characters that take as long as one entry of a list
 _AGENT_READ = 2_000
 _AGENT_KEPT = 100
+_NOT_STORED = "{} holds a secret or <private> text, which is never stored; leave that out"
 UNKNOWN_AGENT = "unknown"
 _SETTABLE_KINDS = frozenset(Kind) - {Kind.SUMMARY}
 
@@ -62,11 +67,27 @@ async def read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
 
     Raises InvalidInput with the place of the fault; nothing was stored then.
     """
-    texts = [message.text for message in request.messages or ()]
-    texts += [given if isinstance(given, str) else given.text or "" for given in request.memories or ()]
-    if sum(map(len, texts)) < _LONG_CALL:
+    if not _is_long(request):
         return _read(parts, request, now)
-    return await run_sync(_read, parts, request, now)
+    return await run_sync(_read, parts, request, now, abandon_on_cancel=True)
+
+
+def _is_long(request: RememberIn) -> bool:
+    """Whether all texts, lists and data of the call together take long to read."""
+    left = _LONG_CALL
+    waiting: list[Any] = [request]
+    while waiting and left > 0:
+        value = waiting.pop()
+        left -= len(value) if isinstance(value, str) else _ENTRY
+        if isinstance(value, BaseModel):
+            waiting += vars(value).values()
+        elif isinstance(value, dict):
+            left -= _ENTRY * len(value)
+            waiting += (*value, *value.values()) if left > 0 else ()
+        elif isinstance(value, list):
+            left -= _ENTRY * len(value)
+            waiting += value if left > 0 else ()
+    return left <= 0
 
 
 def _read(parts: Parts, request: RememberIn, now: datetime) -> Intake:
@@ -103,7 +124,7 @@ def name(parts: Parts, text: str, what: str, *, faithful: bool = False) -> str:
     """
     line = clean_line(text, what=what, faithful=faithful)
     if screen(line, parts.find_secrets).text != line:
-        raise InvalidInput(f"{what} holds a secret or <private> text, which is never stored; leave that out")
+        raise InvalidInput(_NOT_STORED.format(what))
     return line
 
 
@@ -137,7 +158,7 @@ def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[Turn
     screened = screen(
         clean_text(message.text, max_bytes=parts.settings.max_text_bytes, what=f"{what}.text"), parts.find_secrets
     )
-    data, kinds = screen_json(message.data, parts.find_secrets)
+    data, kinds = _data(parts, message.data, f"{what}.data")
     draft = TurnDraft(
         role=_role(parts, message.role, f"{what}.role"),
         text=screened.text,
@@ -147,6 +168,19 @@ def _turn(parts: Parts, message: TurnIn, now: datetime, what: str) -> tuple[Turn
         data=data,
     )
     return draft, (*screened.kinds, *kinds)
+
+
+def _data(parts: Parts, given: Any, what: str) -> tuple[Any, tuple[str, ...]]:
+    if given is None:
+        return None, ()
+    limit = parts.settings.max_text_bytes
+    try:
+        size = len(json.dumps(given, ensure_ascii=False).encode())
+    except RecursionError:  # what is nested so deep is refused below
+        size = 0
+    if size > limit:
+        raise InvalidInput(f"{what} has {size:,} bytes as JSON, over the limit of {limit:,}; keep the rest elsewhere")
+    return screen_json(given, parts.find_secrets, what)
 
 
 def _role(parts: Parts, given: str, what: str) -> str:
@@ -159,7 +193,12 @@ def names(parts: Parts, values: Sequence[str] | None, what: str) -> tuple[str, .
     """A list of one-line names, each once; an error names the place of the fault. None where no list was given."""
     if values is None:
         return None
-    return tuple(dict.fromkeys(name(parts, value, f"{what}[{index}]") for index, value in enumerate(values)))
+    lines = [clean_line(value, what=f"{what}[{index}]") for index, value in enumerate(values)]
+    found = screen_all(lines, parts.find_secrets)
+    for index, line in enumerate(lines):
+        if line in found:
+            raise InvalidInput(_NOT_STORED.format(f"{what}[{index}]"))
+    return tuple(dict.fromkeys(lines))
 
 
 def _memory(parts: Parts, given: MemoryIn, now: datetime, what: str, messages: int) -> MemoryDraft:

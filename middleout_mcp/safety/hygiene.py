@@ -22,15 +22,17 @@ _FLAGS = [
     "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in region) + "\U000e007f"
     for region in ("gbeng", "gbsct", "gbwls")
 ]
-_SUSPECTS = re.compile(
-    "|".join(_FLAGS) + "|["
+_INVISIBLE = (
     "\0-\x08\x0e-\x1f\x7f-\x9f"  # controls but for tab and newline
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u3164\uffa0"  # soft hyphen and fillers
     "\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # spaces of no width, joiners, directions
     "\ufe00-\ufe0f\U000e0100-\U000e01ef"  # variation selectors
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"  # shorthand and musical format, tags
-    f"\ufdd0-\ufdef{_ENDS_OF_PLANES}]"
+    f"\ufdd0-\ufdef{_ENDS_OF_PLANES}"
 )
+INVISIBLE = re.compile(f"[{_INVISIBLE}]")
+"""A character that shows nothing by itself; some texts need it beside others."""
+_SUSPECTS = re.compile("|".join(_FLAGS) + f"|[{_INVISIBLE}]")
 _JOINING = re.compile(
     "[\u0600-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u18af\ua840-\ua87f\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00011fff]"
 )

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import signal
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from middleout_mcp.server.logs import frames
@@ -33,3 +35,25 @@ def give_up_later() -> None:
     timer = threading.Timer(_GRACE_SECONDS, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def on_signals(numbers: Sequence[int], then: Callable[[], None]) -> None:
+    """Call `then` in a thread of its own at each of these signals, also while the main thread does nothing but compute.
+
+    To be called in the main thread, and not on Windows, where the event loop needs what wakes us.
+    """
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    for number in numbers:
+        signal.signal(number, _noted)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        while os.read(woken, 1):
+            then()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _noted(number: int, frame: object) -> None:
+    """Let the signal be known; the pipe tells the rest."""

@@ -19,7 +19,7 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 
 from middleout_mcp.app import open_app
-from middleout_mcp.server.leaving import give_up_later, leave
+from middleout_mcp.server.leaving import give_up_later, leave, on_signals
 from middleout_mcp.server.logs import log_to_stderr
 from middleout_mcp.server.mcp_server import build_server
 from middleout_mcp.server.wire import take_input, take_output
@@ -50,7 +50,9 @@ def serve_stdio(settings: Settings) -> NoReturn:
     end_input = take_input(take_output(), give_up_later)
     gc.freeze()  # what start-up made stays: no collection needs to look at it again
     gc.enable()
-    anyio.run(_serve, server, end_input)
+    if sys.platform != "win32":
+        on_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), lambda: _end(end_input))
+    anyio.run(_serve, server)
     raise AssertionError("_serve leaves the process")
 
 
@@ -65,18 +67,14 @@ def _command() -> str:
     return shlex.join([os.path.abspath(shutil.which(program) or program)])
 
 
-async def _serve(server: MCPServer[None], end_input: Callable[[], None]) -> NoReturn:
+def _end(end_input: Callable[[], None]) -> None:
+    """Begin the end, in whatever thread. The input may not be read at this moment: what limits the end starts here."""
+    give_up_later()
+    end_input()
+
+
+async def _serve(server: MCPServer[None]) -> NoReturn:
     try:
-        async with anyio.create_task_group() as tasks:
-            if sys.platform != "win32":
-                tasks.start_soon(_end_on_signal, end_input)
-            await server.run_stdio_async()
-            tasks.cancel_scope.cancel()
+        await server.run_stdio_async()
     finally:
         leave(sys.exception())
-
-
-async def _end_on_signal(end_input: Callable[[], None]) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            end_input()

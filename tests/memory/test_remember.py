@@ -227,6 +227,15 @@ async def test_given_turns_are_linked_and_an_index_out_of_range_is_refused(app: 
         await app.remember(caller, RememberIn(messages=messages, memories=[MemoryIn(text="Things.", turns=[2])]))
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+async def test_data_with_a_number_that_is_none_is_refused_with_its_place(
+    app: App, caller: Caller, number: float
+) -> None:
+    turns = [TurnIn(role="user", text="Fine."), TurnIn(role="user", text="Odd.", data={"a": [1, number]})]
+    with pytest.raises(InvalidInput, match=r"^messages\[1\]\.data\.a\[1\] is no finite number"):
+        await app.remember(caller, RememberIn(messages=turns))
+
+
 async def test_data_of_a_turn_comes_back_as_given(app: App, caller: Caller) -> None:
     data = {"tool": "ls", "rows": [1, 2.5, None, {"ok": True}]}
     done = await app.remember(caller, RememberIn(messages=[TurnIn(role="tool", text="Listed the folder.", data=data)]))

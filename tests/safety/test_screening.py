@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from middleout_mcp.adapters import redact_secret
 from middleout_mcp.adapters.redact_secret import find_secrets
 from middleout_mcp.errors import InvalidInput
 from middleout_mcp.ports import Span
-from middleout_mcp.safety.screening import screen, screen_field, screen_json
+from middleout_mcp.safety.nested import screen_all, screen_json
+from middleout_mcp.safety.screening import screen, screen_field
 from tests.safety.samples import HARMLESS, SECRETS
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -117,11 +118,82 @@ def test_nested_data_keeps_its_structure_and_loses_its_secrets() -> None:
     assert set(kinds) == {"password", "pin", "github_token", "card_number"}
 
 
-@given(st.recursive(st.none() | st.booleans() | st.floats() | st.sampled_from(["", "plain"]), st.lists, max_leaves=20))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(["", "plain"]),
+        st.lists,
+        max_leaves=20,
+    )
+)
 def test_data_without_secrets_is_returned_as_given(data: Any) -> None:
     screened, kinds = screen_json(data, find_secrets)
     assert json.dumps(screened) == json.dumps(data)
     assert kinds == ()
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        f"token \0{TOKEN}",
+        f"token {TOKEN[:9]}\0{TOKEN[9:]}",
+        f"token {TOKEN[:9]}\u200b{TOKEN[9:]}",
+        f"token {TOKEN[:9]}\ufe0f{TOKEN[9:]}",
+        f"a\x1f{TOKEN}",
+        "<pri\u200bvate>a1B2a1B2</private>",
+        "<\0private>a1B2a1B2</private>",
+        "<private\0>a1B2a1B2</private>",
+        "my pass\u2060word is hunt\u200ba1B2!",
+        "contrasen\u0303a: hunta1B2!",
+    ],
+)
+def test_no_invisible_character_hides_a_secret_in_data(secret: str) -> None:
+    screened, kinds = screen_json({"list": [secret], secret: 1, "left": "a\0b \u200b\ufe0f\u202e"}, find_secrets)
+    assert "a1B2" not in json.dumps(screened)
+    assert screened["left"] == "a\0b \u200b\ufe0f\u202e"
+    assert kinds or "[private]" in screened["list"]
+
+
+def test_an_invisible_character_in_the_name_of_a_field_hides_nothing() -> None:
+    assert screen_json({"pass\u200bword": "letmein", "ｐｉｎ": 4471}, find_secrets)[1] == ("password", "pin")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_none_is_refused_with_its_place(number: float) -> None:
+    with pytest.raises(InvalidInput, match=r"^messages\[0\]\.data\.a b\[1\] is no finite number"):
+        screen_json({"a\nb": [1.5, number]}, find_secrets, "messages[0].data")
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(SECRETS),
+    st.lists(st.sampled_from(HARMLESS), min_size=1, max_size=5),
+    st.lists(st.sampled_from(HARMLESS), max_size=5),
+)
+def test_texts_read_together_are_screened_like_each_by_itself(
+    secret: tuple[str, str], before: list[str], after: list[str]
+) -> None:
+    texts = [*before, secret[0], *after]
+    alone = {text: screen(text, find_secrets) for text in texts}
+    assert screen_all(texts, find_secrets) == {text: each for text, each in alone.items() if each.text != text}
+
+
+@pytest.mark.parametrize("text", [text for text, _ in SECRETS])
+def test_no_neighbour_hides_a_secret(text: str) -> None:
+    around = ["bits", "example", "order", "x", "days", "is", ":", "commit", "12", "-"]
+    assert text in screen_all([*around, text, *reversed(around)], find_secrets)
+
+
+def test_a_hundred_thousand_small_texts_are_screened_in_few_readings() -> None:
+    readings = 0
+
+    def counting(text: str) -> list[Span]:
+        nonlocal readings
+        readings += 1
+        return []
+
+    data = [f"small {n}" for n in range(100_000)]
+    assert screen_json(data, counting)[0] == data
+    assert readings < 1_000
 
 
 def test_data_nested_too_deep_is_refused() -> None:

@@ -57,6 +57,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("open_episode", {"id": "'; DROP TABLE memory; --"}, "nothing"),
     ("open_episode", {"id": "\ud800"}, "nothing"),
     ("open_episode", {"thread": "unknown"}, "thread"),
+    (
+        "remember",
+        {"messages": [{"role": "user", "text": "x", "data": {"a": ["y" * 2_100_000]}}]},
+        "messages[0].data has",
+    ),
     ("open_episode", {"id": "stats", "visible_from": "3"}, "visible_from"),
     ("forget", {"ids": ["m_000000000"], "action": "erase"}, "m_000000000"),
     ("forget", {"ids": ["op_00000000"], "action": "restore"}, "op_00000000"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -321,3 +322,34 @@ def test_without_input_or_output_it_says_so_and_stops(tmp_path):
         assert ended.returncode == 2
         assert b"standard input or output is closed" in ended.stderr
         assert b"Traceback" not in ended.stderr
+
+
+@posix_only
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_is_noticed_while_the_main_thread_only_computes(how):
+    watched = (
+        "import os, signal; from middleout_mcp.server.leaving import on_signals\n"
+        f"on_signals([signal.{how}], lambda: os._exit(7))\n"
+        "print('ready', flush=True)\n"
+        "while True: pass"
+    )
+    with subprocess.Popen([sys.executable, "-c", watched], cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(getattr(signal, how))
+        assert process.wait(EXIT_SECONDS) == 7
+
+
+@pytest.mark.parametrize("how", WAYS_TO_LEAVE)
+def test_a_server_that_reads_a_large_call_answers_others_and_leaves_cleanly(tmp_path, how):
+    """What is read in a thread keeps neither the other calls nor the end waiting."""
+    data = [f"small text number {n} \u200b" for n in range(50_000)]
+    tags = [f"tag {n}" for n in range(20_000)]
+    with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
+        server.shake_hands()
+        large = [{"role": "user", "text": "With data.", "data": data}]
+        server.begin(
+            "tools/call", name="remember", arguments={"messages": large, "memories": [{"text": "x", "tags": tags}]}
+        )
+        ping = server.begin("ping")
+        assert server.answer()["id"] == ping
+        assert is_clean(server.leave(how))
