@@ -56,6 +56,11 @@ def clean_text(text: str, *, max_bytes: int, what: str = "text") -> str:
     return text
 
 
+def visible(text: str) -> str:
+    """A text that was kept as given, as it may be printed: without controls and what is invisible or turns it round."""
+    return _settled(text, "NFC")
+
+
 def clean_line(text: str, *, what: str, limit: int = 200, faithful: bool = False) -> str:
     """A one-line field without line breaks, repeated blanks or a heading, list or quote mark at its start.
 
