@@ -111,6 +111,9 @@ async def _feedback(parts: Parts, caller: Caller, sitting: Sitting, request: Rem
     )
 
 
+_PUT_ASIDE = (Status.ARCHIVED, Status.EXPIRED, Status.SUPERSEDED)
+
+
 class _Filer:
     """Turns drafts into new memories or into changes of stored ones, in the order given."""
 
@@ -217,6 +220,8 @@ class _Filer:
         after = self._plan.changes.change(stored, **fields)
         changed = differing(before, after)
         reason = f"changed {', '.join(changed)}" if changed else "nothing was different"
+        if after.status in _PUT_ASIDE:
+            reason += f"; it is {after.status}: restore it to find it again"
         return _result(stored.id, [Action.UPDATED], draft, reason=reason)
 
     def _new(self, draft: MemoryDraft) -> Memory:

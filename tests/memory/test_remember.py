@@ -7,7 +7,7 @@ import pytest
 
 from middleout_mcp.app import App
 from middleout_mcp.errors import InvalidInput, NotFound
-from middleout_mcp.memory.contract import ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
+from middleout_mcp.memory.contract import ForgetAction, ForgetIn, MemoryIn, OpenIn, RecallIn, RememberIn, TurnIn
 from middleout_mcp.records import Action, Caller
 from tests.fakes import FakeClock, FakeEmbedder
 
@@ -386,3 +386,15 @@ async def test_a_ref_that_another_agents_private_memory_has_is_as_free_as_one_th
     assert (await app.remember(late, RememberIn(memories=[MemoryIn(text="Hail.", ref="day/1")]))).results[
         0
     ].id == mine.id
+
+
+@pytest.mark.parametrize(("action", "status"), [("archive", "archived"), ("expire", "expired")])
+async def test_correcting_a_memory_that_was_put_aside_says_so(
+    app: App, caller: Caller, action: ForgetAction, status: str
+) -> None:
+    stored = await app.remember(caller, RememberIn(memories=["The office is in Rome."]))
+    memory_id = stored.results[0].id or ""
+    await app.forget(caller, ForgetIn(ids=[memory_id], action=action))
+    done = await app.remember(caller, RememberIn(memories=[MemoryIn(id=memory_id, text="The office is in Oslo.")]))
+    assert done.results[0].actions == [Action.UPDATED]
+    assert (done.results[0].reason or "").endswith(f"it is {status}: restore it to find it again")
