@@ -157,20 +157,27 @@ class MemoryStore(Protocol):
         ...
 
     async def erase(
-        self, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
+        self,
+        grant: Grant,
+        memory_ids: Sequence[str],
+        episode_ids: Sequence[str],
+        operation: Operation,
+        *,
+        agent: str | None = None,
     ) -> Erasure:
         """Remove for good, in one transaction, everything DESIGN §10 lists; then checkpoint the journal file.
 
-        The caller's own words about it go too: reasons of earlier operations, a tag that a run was about, roles of
-        the turns, and the names of threads and sessions of which nothing is left.
+        The caller's own words about it go too: reasons that repeat it, a tag that a run was about, roles of the turns,
+        and the names of threads and sessions of which nothing is left. What is private to another than `agent` (None:
+        the owner) does not exist: it stays, without the turns of an episode that goes.
         Once the transaction stands nothing is raised any more: a checkpoint that fails makes it not `complete`.
         Raises NotFound for an id that is not in the write namespace.
         """
         ...
 
     async def finish_erasures(self) -> bool:
-        """Try again what a reader, or a full disk, prevented; True when no erased bytes are left in any file. Where the
-        file may only be read: whether that is so.
+        """Try again what a reader or a full disk prevented, unless the file may only be read; True when no erased bytes
+        are left in any file.
         """
         ...
 
@@ -231,9 +238,7 @@ class SearchStore(Protocol):
         ...
 
     async def match(self, grant: Grant, terms: Sequence[str], condition: Filter, k: int) -> list[Hit]:
-        """The k best by bm25 that contain any of the terms, best first, ties by id. Terms are plain words; whatever
-        characters they hold, none acts as an operator.
-        """
+        """The k best by bm25 that contain any of the terms, best first, ties by id; no character is an operator."""
         ...
 
     async def vectors(self, grant: Grant, ids: Sequence[str]) -> dict[str, Vector]:
@@ -261,48 +266,46 @@ class SearchStore(Protocol):
         ...
 
     async def add_reembedded(self, rows: Sequence[tuple[Unembedded, Vector]]) -> EmbeddingState:
-        """Store vectors of the new model as `add_vectors` does; when none is missing, switch to it in the same
-        transaction.
-        """
+        """Store vectors of the new model as `add_vectors` does, and with the last one switch to it."""
         ...
 
 
 class JournalStore(Protocol):
     """Operations with undo, and the use log."""
 
-    async def operation(self, grant: Grant, operation_id: str) -> Operation | None:
+    async def operation(self, grant: Grant, operation_id: str, *, agent: str | None = None) -> Operation | None:
         """One operation of a readable namespace, what continues it included: a continuation has no answer of its own.
 
-        Its `memory_ids`, `episode_ids` and `counts` are those of all its parts together.
+        Its `memory_ids`, `episode_ids` and `counts` are those of all its parts together. For an `agent` (None: the
+        owner), memories private to another are left out, and with them the reason and the undo; an operation that
+        touched nothing else does not exist.
         """
         ...
 
     async def operations(
-        self, grant: Grant, *, memory_id: str | None = None, limit: int = 20, offset: int = 0
+        self, grant: Grant, *, memory_id: str | None = None, agent: str | None = None, limit: int = 20, offset: int = 0
     ) -> list[Operation]:
-        """Newest first; with `memory_id`, those that touched it."""
+        """Newest first, as `operation` shows them; with `memory_id`, those that touched it."""
         ...
 
-    async def undo(self, grant: Grant, operation_id: str, operation: Operation) -> Operation:
+    async def undo(
+        self, grant: Grant, operation_id: str, operation: Operation, *, agent: str | None = None
+    ) -> Operation:
         """Put back what `operation_id` changed, as a new operation.
 
         A memory that was changed again since keeps its newer state, one that was inserted is archived, erased ones
         stay erased; `counts` of the result tells `restored`, `skipped` (changed since) and `gone` (erased or redacted
-        since). Looks in the write namespace only. Raises NotFound; InvalidInput where the operation cannot be undone
-        (erase, redact, or undone already).
+        since). Looks in the write namespace only. Raises NotFound, also where a memory private to another than `agent`
+        was touched; InvalidInput where the operation cannot be undone (erase, redact, or undone already).
         """
         ...
 
     async def first_fault(self) -> str | None:
-        """Walk the hash chain of the whole log, all namespaces: a sentence about the first thing that does not fit, or
-        None. For the owner of the file.
-        """
+        """For the owner of the file: a sentence about the first thing in the whole log that breaks its hash chain."""
         ...
 
     async def note_uses(self, grant: Grant, uses: Sequence[Use]) -> None:
-        """Record uses of memories of the write namespace: for each memory and session the greatest weight counts, once.
-        Others are passed over.
-        """
+        """Record uses of memories of the write namespace, of each memory and session the one of the greatest weight."""
         ...
 
 
@@ -318,10 +321,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """What is known of a scheduled job: when it ran last, when it is due next, and what went wrong then.
-
-    `data` is the job's own memory between runs: ids and numbers, never text.
-    """
+    """What is known of a scheduled job; `data` is its own memory between runs: ids and numbers, never text."""
 
     name: str
     last_run: datetime | None = None

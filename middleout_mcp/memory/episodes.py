@@ -160,7 +160,7 @@ async def _run(parts: Parts, caller: Caller, request: OpenIn, _now: datetime) ->
 
 
 async def _operation(parts: Parts, caller: Caller, request: OpenIn, now: datetime) -> OpenOut | None:
-    operation = await parts.store.journal.operation(caller.grant, request.id or "")
+    operation = await parts.store.journal.operation(caller.grant, request.id or "", agent=caller.confined_to)
     if operation is None:
         return None
     ids = operation.memory_ids[: max(1, request.max_tokens // ITEM_OVERHEAD)]

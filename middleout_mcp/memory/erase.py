@@ -34,7 +34,9 @@ async def erase(
     said = [memory.text for memory in memories]
     said += [turn.text for turn in await _turns_of(parts, caller, memories, episodes)]
     operation = replace(operation, undoable=False, reason=_clean_reason(operation.reason, said))
-    erasure = await parts.store.memories.erase(caller.grant, operation.memory_ids, operation.episode_ids, operation)
+    erasure = await parts.store.memories.erase(
+        caller.grant, operation.memory_ids, operation.episode_ids, operation, agent=caller.confined_to
+    )
     touched = {memory.episode_id for memory in memories if memory.episode_id} - set(operation.episode_ids)
     await _rewrite_lines(parts, caller, sorted(touched), operation)
     return ForgetOut(

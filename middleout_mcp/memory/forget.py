@@ -150,7 +150,7 @@ async def _undo(
     if len(request.ids or ()) > 1:
         raise InvalidInput("undo one operation a call: give a single op_ id")
     undo = sitting.operation("restore", now, reason=reason, undoes=operations[0])
-    done = await parts.store.journal.undo(caller.grant, operations[0], undo)
+    done = await parts.store.journal.undo(caller.grant, operations[0], undo, agent=caller.confined_to)
     left = {
         "{} changed again since and left alone.": done.counts.get("skipped", 0),
         "{} erased or redacted since and cannot come back.": done.counts.get("gone", 0),

@@ -233,7 +233,7 @@ async def open_stats(parts: Parts, caller: Caller, now: datetime) -> OpenOut:
     counts = await parts.store.memories.count(caller.grant)
     embedding = await parts.store.search.embedding()
     health = await parts.store.control.health()
-    operations = await parts.store.journal.operations(caller.grant, limit=_RECENT_OPERATIONS)
+    operations = await parts.store.journal.operations(caller.grant, agent=caller.confined_to, limit=_RECENT_OPERATIONS)
     sitting = parts.sit(caller, now)
     details: dict[str, Any] = {
         "namespace": caller.grant.write,

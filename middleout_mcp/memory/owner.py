@@ -47,7 +47,11 @@ async def list_memories(parts: Parts, caller: Caller, request: ListIn) -> ListOu
 async def audit(parts: Parts, caller: Caller, request: AuditIn) -> AuditOut:
     """The log of the readable namespaces, newest first; with `verify`, whether the chain of the whole log holds."""
     found = await parts.store.journal.operations(
-        caller.grant, memory_id=request.memory, limit=request.limit + 1, offset=request.offset
+        caller.grant,
+        memory_id=request.memory,
+        agent=caller.confined_to,
+        limit=request.limit + 1,
+        offset=request.offset,
     )
     chain = None
     if request.verify:

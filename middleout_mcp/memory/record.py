@@ -143,7 +143,9 @@ async def _details(
     parts: Parts, caller: Caller, memory: Memory, earlier: Sequence[Memory], budget: int
 ) -> dict[str, Any]:
     """What the record holds beside the item: fields, versions, operations; what does not fit is counted by name."""
-    operations = await parts.store.journal.operations(caller.grant, memory_id=memory.id, limit=_OPERATIONS)
+    operations = await parts.store.journal.operations(
+        caller.grant, memory_id=memory.id, agent=caller.confined_to, limit=_OPERATIONS
+    )
     given = {
         "key": memory.key,
         "value": memory.value,

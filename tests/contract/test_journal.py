@@ -7,7 +7,7 @@ import pytest
 
 from middleout_mcp.errors import Conflict, InvalidInput, NotFound
 from middleout_mcp.ports import Store
-from middleout_mcp.records import Change, Grant, Kind, Memory, Operation, Status, Use
+from middleout_mcp.records import Change, Grant, Kind, Memory, Operation, Privacy, Status, Use
 from tests.contract.builders import (
     LIVE,
     NOW,
@@ -30,6 +30,26 @@ BOTH = Grant("ours", ("theirs", "ours"))
 
 async def undo(store: Store, operation_id: str, **fields: Any) -> Operation:
     return await store.journal.undo(OURS, operation_id, operation(kind="restore", **fields))
+
+
+async def test_an_operation_hides_what_is_private_to_another_agent_and_exists_no_more_without_it(store: Store) -> None:
+    diary, open_one = memory("diary", privacy=Privacy.PRIVATE), memory("open")
+    alone = await store.memories.commit(OURS, change_of(diary, reason="why"))
+    both = await put(store, replace(diary, version=2, pinned=True), open_one)
+    gone = memory("gone", privacy=Privacy.PRIVATE)
+    await put(store, gone)
+    await store.memories.erase(OURS, [gone.id], [], operation(kind="erase"), agent="ann")
+    assert len(await store.journal.operations(OURS, agent="ann")) == 4
+    (shown,) = await store.journal.operations(OURS, agent="bob")
+    assert shown == replace(both, memory_ids=(open_one.id,), reason=None, undoable=False)
+    assert await store.journal.operation(OURS, both.id, agent="bob") == shown
+    assert await store.journal.operations(OURS, agent="bob", offset=1) == []
+    assert await store.journal.operation(OURS, alone.id, agent="bob") is None
+    assert await store.journal.operation(OURS, alone.id, agent="ann") == alone
+    for hidden in (alone, both):
+        with pytest.raises(NotFound, match="no operation"):
+            await store.journal.undo(OURS, hidden.id, operation(kind="restore"), agent="bob")
+    await store.journal.undo(OURS, both.id, operation(kind="restore"), agent="ann")
 
 
 async def test_operations_come_back_as_given_and_are_paged(store: Store) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from middleout_mcp.errors import Conflict, InvalidInput
+from middleout_mcp.errors import Conflict, InvalidInput, NotFound
 from middleout_mcp.ports import Store
 from middleout_mcp.records import Change, Grant, Kind, Privacy, Source, Status, TaskState, Trust, Use
 from tests.contract.builders import (
@@ -204,6 +204,24 @@ async def test_erasing_a_private_memory_blocks_its_reference_for_its_own_agent_a
     free = memory("free", ref="r", agent="bob")
     await put(store, free)
     assert await store.memories.by_ref(OURS, ["r"], agent="bob") == {"r": free}
+
+
+async def test_an_agent_erases_no_private_memory_of_another(store: Store) -> None:
+    diary = memory("diary", privacy=Privacy.PRIVATE, thread="t", turns=(1,), episode_id="e_1")
+    open_one = memory("open", thread="t", turns=(1,), episode_id="e_1")
+    copy = memory("copy", privacy=Privacy.PRIVATE, merged_into=open_one.id, status=Status.SUPERSEDED)
+    summary = memory("summary", privacy=Privacy.PRIVATE, parents=(open_one.id,))
+    stretch = episode(1, 1, id="e_1", memory_ids=(diary.id, open_one.id))
+    await put(store, diary, open_one, copy, summary, episodes=(stretch,), turns=(turn(1, "said"),))
+    with pytest.raises(NotFound):
+        await store.memories.erase(OURS, [diary.id], [], operation(kind="erase"), agent="bob")
+    erased = await store.memories.erase(OURS, [], [stretch.id], operation(kind="erase"), agent="bob")
+    assert (erased.memory_ids, erased.dropped_summaries) == ((open_one.id,), ())
+    left = await store.memories.get(OURS, [diary.id, copy.id, summary.id])
+    assert [one.text for one in left] == ["diary", "copy", "summary"]
+    assert (left[0].turns, left[0].episode_id) == ((), None)
+    assert left[1].merged_into is None
+    await store.memories.erase(OURS, [one.id for one in left], [], operation(kind="erase"))
 
 
 async def test_equal_texts_are_looked_for_in_the_written_namespace_and_oldest_first(store: Store) -> None:

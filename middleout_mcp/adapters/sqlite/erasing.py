@@ -49,11 +49,19 @@ class _Row:
 
 
 def erase(
-    connection: Connection, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
+    connection: Connection,
+    grant: Grant,
+    memory_ids: Sequence[str],
+    episode_ids: Sequence[str],
+    operation: Operation,
+    agent: str | None = None,
 ) -> Erased:
-    """Erase memories and episodes of the write namespace, and everything derived from them. Raises NotFound first."""
+    """Erase memories and episodes of the write namespace, and everything derived from them. Raises NotFound first.
+
+    What is private to another than `agent` does not exist for it.
+    """
     namespace = namespaces.ensure(connection, grant, [operation])
-    work = Erasing(connection, namespace, operation)
+    work = Erasing(connection, namespace, operation, agent)
     episodes = [work.episode(episode_id) for episode_id in dict.fromkeys(episode_ids)]
     named = [work.memory(memory_id) for memory_id in dict.fromkeys(memory_ids)]
     for _, episode in episodes:
@@ -84,6 +92,8 @@ class Erasing:
     connection: Connection
     namespace: int
     operation: Operation
+    agent: str | None = None
+    """Whose private memories exist here; None: every agent's."""
     emptied: int = 0
     said: set[str] = field(default_factory=set)
     """Terms of what was erased."""
@@ -117,8 +127,9 @@ class Erasing:
         rows = []
         for memory_id in dict.fromkeys(ids):
             row: Any = self.connection.execute(
-                f"SELECT n, id, kind, ref, {HOLDER}, thread, turns, session FROM memory WHERE namespace = ? AND id = ?",
-                (self.namespace, bindable(memory_id)),
+                f"SELECT n, id, kind, ref, {HOLDER}, thread, turns, session FROM memory "
+                f"WHERE namespace = ?1 AND id = ?2 AND (?3 IS NULL OR {HOLDER} IN ('', ?3))",
+                (self.namespace, bindable(memory_id), self.agent),
             ).fetchone()
             if row is not None:
                 n, found, kind, ref, holder, thread, turns, session = row
@@ -255,6 +266,10 @@ class Erasing:
         self.blank.add(n)
         self.connection.execute(
             "UPDATE episode SET erased_at = ?, memory_ids = '[]', tokens = 0 WHERE n = ?", (to_ms(self.operation.at), n)
+        )
+        self.connection.execute(  # what is another agent's own stays, without this evidence
+            "UPDATE memory SET episode_id = NULL, turns = '[]' WHERE namespace = ? AND episode_id = ?",
+            (self.namespace, episode.id),
         )
 
     def clean_runs(self, gone: set[str]) -> None:

@@ -3,17 +3,19 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from middleout_mcp.adapters.sqlite import audit, namespaces, vectors, writing
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import readable, within
-from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable, from_list
+from middleout_mcp.adapters.sqlite.rows import EPISODE, MEMORY, OPERATION, bindable, from_list, to_json
 from middleout_mcp.adapters.sqlite.schema import HOLDER
 from middleout_mcp.errors import InvalidInput, NotFound
 from middleout_mcp.records import Grant, Kind, Memory, Operation, Privacy, Status, Use
 
 _SELECT = f"SELECT o.namespace, {OPERATION.select('o')} FROM operation o"
+_READ = 100  # operations at once
 _WHOLE = "coalesce(o.part_of, o.id)"  # a continuation counts as the operation that it continues
 
 
@@ -37,6 +39,32 @@ def _decoded(connection: Connection, rows: Iterable[Any], names: Mapping[int, st
     return whole
 
 
+def _shown(connection: Connection, namespace: Any, operation: Operation, agent: str | None) -> Operation | None:
+    """The operation as the agent may know it; None where it touched only what is private to another."""
+    hidden = _hidden(connection, namespace, operation.memory_ids, agent)
+    if not hidden:
+        return operation
+    left = tuple(memory_id for memory_id in operation.memory_ids if memory_id not in hidden)
+    if not left and not operation.episode_ids:
+        return None
+    counts = {name: len(left) if name == "memories" else count for name, count in operation.counts.items()}
+    return replace(operation, memory_ids=left, counts=counts, reason=None, undoable=False)
+
+
+def _hidden(connection: Connection, namespace: Any, ids: Sequence[str], agent: str | None) -> set[str]:
+    """Those of the ids that are, or were when they were erased, memories private to another agent."""
+    if agent is None or not ids:
+        return set()
+    rows = connection.execute(
+        "SELECT id FROM memory WHERE namespace = ?1 AND id IN (SELECT value FROM json_each(?2))"
+        " AND privacy = 'private' AND agent <> ?3 UNION ALL "
+        "SELECT id FROM tombstone WHERE namespace = ?1 AND id IN (SELECT value FROM json_each(?2))"
+        " AND holder NOT IN ('', ?3)",
+        (namespace, to_json(list(ids)), agent),
+    )
+    return {memory_id for (memory_id,) in rows}
+
+
 def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
 
@@ -47,7 +75,7 @@ class Journal:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def operation(self, grant: Grant, operation_id: str) -> Operation | None:
+    async def operation(self, grant: Grant, operation_id: str, *, agent: str | None = None) -> Operation | None:
         """See the port."""
 
         def work(connection: Connection) -> Operation | None:
@@ -56,12 +84,19 @@ class Journal:
                 f"{_SELECT} WHERE {within('o.namespace', names)} AND o.id = ? AND o.part_of IS NULL",
                 (bindable(operation_id),),
             ).fetchall()
-            return next(iter(_decoded(connection, rows, names)), None)
+            found = zip(rows, _decoded(connection, rows, names), strict=True)
+            return next((_shown(connection, row[0], one, agent) for row, one in found), None)
 
         return await self._database.read(work)
 
     async def operations(
-        self, grant: Grant, *, memory_id: str | None = None, limit: int = 20, offset: int = 0
+        self,
+        grant: Grant,
+        *,
+        memory_id: str | None = None,
+        agent: str | None = None,
+        limit: int = 20,
+        offset: int = 0,
     ) -> list[Operation]:
         """See the port."""
 
@@ -75,20 +110,33 @@ class Journal:
                     " JOIN operation p ON p.seq = t.operation WHERE t.memory_id = ? AND p.namespace = o.namespace)"
                 )
                 values = (bindable(memory_id),)
-            rows = connection.execute(
+            query = (
                 f"{_SELECT} WHERE {within('o.namespace', names)} AND o.part_of IS NULL{touched}"
-                " ORDER BY o.seq DESC LIMIT ? OFFSET ?",
-                (*values, limit, offset),
-            ).fetchall()
-            return _decoded(connection, rows, names)
+                " ORDER BY o.seq DESC LIMIT ? OFFSET ?"
+            )
+            if agent is None:
+                rows = connection.execute(query, (*values, limit, offset)).fetchall()
+                return _decoded(connection, rows, names)
+            shown: list[Operation] = []
+            for start in count(0, _READ):  # how many are hidden is known only when they are read
+                rows = connection.execute(query, (*values, _READ, start)).fetchall()
+                decoded = zip(rows, _decoded(connection, rows, names), strict=True)
+                told = (_shown(connection, row[0], one, agent) for row, one in decoded)
+                shown += [one for one in told if one is not None]
+                if len(rows) < _READ or len(shown) >= offset + limit:
+                    break
+            return shown[offset : offset + limit]
 
         return await self._database.read(work)
 
-    async def undo(self, grant: Grant, operation_id: str, operation: Operation) -> Operation:
+    async def undo(
+        self, grant: Grant, operation_id: str, operation: Operation, *, agent: str | None = None
+    ) -> Operation:
         """See the port."""
 
         def work(connection: Connection) -> writing.Applied:
-            return _Undoing(connection, namespaces.ensure(connection, grant, [operation]), operation).run(operation_id)
+            namespace = namespaces.ensure(connection, grant, [operation])
+            return _Undoing(connection, namespace, operation, agent).run(operation_id)
 
         def after(applied: writing.Applied) -> None:
             audit.write_head(self._database.file.parent, applied.head)
@@ -116,6 +164,8 @@ class _Undoing:
     connection: Connection
     namespace: int
     operation: Operation
+    agent: str | None = None
+    """Whose private memories may be put back; None: every agent's."""
     written: list[writing.Written] = field(default_factory=list)
     episodes: list[tuple[int, str | None, int]] = field(default_factory=list)
     episode_ids: list[str] = field(default_factory=list)
@@ -163,7 +213,7 @@ class _Undoing:
             " WHERE namespace = ? AND id = ? AND part_of IS NULL",
             (self.namespace, bindable(operation_id)),
         ).fetchone()
-        if row is None:
+        if row is None or _hidden(self.connection, self.namespace, self._touched(operation_id), self.agent):
             raise NotFound(f"There is no operation {operation_id[:40]!r} to undo.")
         seq, undoable, undone_by, undoes, kind = row
         if undone_by is not None:
@@ -171,6 +221,15 @@ class _Undoing:
         if not undoable:
             raise InvalidInput(f"{operation_id} ({kind}) cannot be undone.")
         return seq, undoes
+
+    def _touched(self, operation_id: str) -> list[str]:
+        """The memories that the operation and its continuations name."""
+        rows = self.connection.execute(
+            "SELECT DISTINCT t.memory_id FROM operation_memory t JOIN operation o ON o.seq = t.operation"
+            " WHERE o.namespace = ?1 AND (o.id = ?2 OR o.part_of = ?2)",
+            (self.namespace, bindable(operation_id)),
+        )
+        return [memory_id for (memory_id,) in rows]
 
     def _mark(self, operation_id: str, undone_by: str | None) -> None:
         self.connection.execute(

@@ -159,12 +159,18 @@ class Memories:
         return done
 
     async def erase(
-        self, grant: Grant, memory_ids: Sequence[str], episode_ids: Sequence[str], operation: Operation
+        self,
+        grant: Grant,
+        memory_ids: Sequence[str],
+        episode_ids: Sequence[str],
+        operation: Operation,
+        *,
+        agent: str | None = None,
     ) -> Erasure:
         """See the port."""
 
         def work(connection: Connection) -> erasing.Erased:
-            return erasing.erase(connection, grant, memory_ids, episode_ids, operation)
+            return erasing.erase(connection, grant, memory_ids, episode_ids, operation, agent)
 
         def after(erased: erasing.Erased) -> None:
             self._note_head(erased.applied)
