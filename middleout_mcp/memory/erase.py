@@ -12,7 +12,8 @@ from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.contract import ForgetOut
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.records import Caller, Change, Episode, Memory, Operation, Status, Turn, new_id
-from middleout_mcp.safety.screening import screen
+from middleout_mcp.safety.nested import screen_json
+from middleout_mcp.safety.screening import screen, screen_field
 from middleout_mcp.words import episode_line, is_substantive, terms
 
 logger = logging.getLogger(__name__)
@@ -128,7 +129,12 @@ class _Removal:
         return _REMOVED
 
     def clean_data(self, value: Any) -> Any:
-        """A JSON value whose strings are without the spans."""
+        """A JSON value whose strings are without the spans; of secrets, also what only its name gives away."""
+        if self.spans is None:
+            screened, kinds = screen_json(value, self.parts.find_secrets)
+            self.kinds += kinds
+            self.found += len(kinds)
+            return screened
         if isinstance(value, str):
             return self.clean(value)
         if isinstance(value, list):
@@ -155,7 +161,7 @@ class _Removal:
             version=memory.version + 1,
             ref=memory.ref if memory.ref is None or self.clean(memory.ref) == memory.ref else None,
             key=self._clean_maybe(memory.key),
-            value=self._clean_maybe(memory.value),
+            value=self._clean_value(memory.key, memory.value),
             scope=self._clean_maybe(memory.scope),
         )
 
@@ -169,6 +175,15 @@ class _Removal:
             present=None if turn.present is None else tuple(map(self.clean, turn.present)),
             data=self.clean_data(turn.data),
         )
+
+    def _clean_value(self, key: str | None, value: str | None) -> str | None:
+        """The value of a key, which may say that it is a secret."""
+        if value is None or self.spans is not None:
+            return self._clean_maybe(value)
+        screened = screen_field(key or "", value, self.parts.find_secrets)
+        self.kinds += screened.kinds
+        self.found += len(screened.kinds)
+        return screened.text
 
     def _clean_maybe(self, text: str | None) -> str | None:
         return None if text is None else self.clean(text)

@@ -257,7 +257,7 @@ async def test_counts_tell_statuses_pending_threads_turns_and_open_episodes(stor
     )
     await store.memories.erase(OURS, [], [gone.id], operation(kind="erase"))
     counts = await store.memories.count(OURS)
-    wanted = {"live": 1, "archived": 1, "expired": 0, "pending": 1, "threads": 2, "turns": 3, "episodes": 1}
+    wanted = {"live": 1, "archived": 1, "expired": 0, "pending": 1, "threads": 2, "turns": 2, "episodes": 1}
     assert {name: counts[name] for name in wanted} == wanted
     assert not any((await store.memories.count(THEIRS)).values())
     await put(store, memory("theirs", THEIRS), grant=THEIRS)
