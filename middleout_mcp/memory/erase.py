@@ -2,22 +2,26 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from middleout_mcp.errors import Conflict, InvalidInput, StoreUnavailable
 from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.contract import ForgetOut
+from middleout_mcp.memory.intake import key_name
 from middleout_mcp.memory.parts import Parts
-from middleout_mcp.records import Caller, Change, Episode, Memory, Operation, Status, Turn, new_id
+from middleout_mcp.records import Caller, Change, Episode, Filter, Grant, Memory, Operation, Status, Turn, new_id
+from middleout_mcp.safety.hygiene import visible
 from middleout_mcp.safety.nested import screen_json
 from middleout_mcp.safety.screening import screen, screen_field
 from middleout_mcp.words import episode_line, is_substantive, terms
 
 logger = logging.getLogger(__name__)
 
+_PAGE = 1000
 _REMOVED = "[redacted]"
 _MARK = re.compile(r"\[redacted(?::\w+)?\]")
 _WITHHELD = "(not kept: it repeated words of what was erased)"
@@ -106,21 +110,33 @@ async def _rewrite_lines(parts: Parts, caller: Caller, episode_ids: Sequence[str
 
 @dataclass(slots=True)
 class _Removal:
-    """Takes spans, or every secret, out of texts, and counts what it found."""
+    """Takes spans, or every secret, out of texts, and counts what it found. A span is looked for as it was given and as
+    it was stored: texts lose what is invisible, labels their compatibility characters, keys their case.
+    """
 
     parts: Parts
-    spans: re.Pattern[str] | None
+    spans: Sequence[str] | None
     found: int = 0
     kinds: list[str] = field(default_factory=list)
+    patterns: dict[Callable[[str], str], re.Pattern[str]] = field(default_factory=dict)
 
-    def clean(self, text: str) -> str:
-        """`text` without the spans; marks of what was removed earlier stay as they are."""
+    def clean(self, text: str, stored: Callable[[str], str] = visible) -> str:
+        """`text` without the spans, of which `stored` makes what is stored in such a field; marks of what was removed
+        earlier stay as they are.
+        """
         if self.spans is None:
             screened = screen(text, self.parts.find_secrets)
             self.kinds += screened.kinds
             self.found += len(screened.kinds)
             return screened.text
-        return self.spans.sub(self._remove, text)
+        if stored not in self.patterns:
+            forms = [form for span in self.spans for form in (span, visible(span), stored(span)) if form.strip()]
+            self.patterns[stored] = _pattern(list(dict.fromkeys(forms)))
+        return self.patterns[stored].sub(self._remove, text)
+
+    def label(self, text: str) -> str:
+        """A name, tag or scope without the spans."""
+        return self.clean(text, _as_label)
 
     def _remove(self, match: re.Match[str]) -> str:
         if _MARK.fullmatch(match[0]):
@@ -152,17 +168,17 @@ class _Removal:
         return replace(
             memory,
             text=text,
-            tags=tuple(self.clean(tag) for tag in memory.tags),
-            known_by=None if memory.known_by is None else tuple(self.clean(holder) for holder in memory.known_by),
+            tags=tuple(map(self.label, memory.tags)),
+            known_by=None if memory.known_by is None else tuple(map(self.label, memory.known_by)),
             status=memory.status if _says_something(text) else Status.REDACTED,
             redacted=True,
             summary_id=None,  # the summary goes, and is made anew from what is left
             embedded=False,
             version=memory.version + 1,
             ref=memory.ref if memory.ref is None or self.clean(memory.ref) == memory.ref else None,
-            key=self._clean_maybe(memory.key),
+            key=None if memory.key is None else self.clean(memory.key, _as_key),
             value=self._clean_value(memory.key, memory.value),
-            scope=self._clean_maybe(memory.scope),
+            scope=None if memory.scope is None else self.label(memory.scope),
         )
 
     def clean_turn(self, turn: Turn) -> Turn:
@@ -170,23 +186,32 @@ class _Removal:
         return replace(
             turn,
             text=self.clean(turn.text),
-            role=self.clean(turn.role),
-            name=self._clean_maybe(turn.name),
-            present=None if turn.present is None else tuple(map(self.clean, turn.present)),
+            role=self.label(turn.role),
+            name=None if turn.name is None else self.label(turn.name),
+            present=None if turn.present is None else tuple(map(self.label, turn.present)),
             data=self.clean_data(turn.data),
         )
 
     def _clean_value(self, key: str | None, value: str | None) -> str | None:
         """The value of a key, which may say that it is a secret."""
         if value is None or self.spans is not None:
-            return self._clean_maybe(value)
+            return None if value is None else self.clean(value, _as_line)
         screened = screen_field(key or "", value, self.parts.find_secrets)
         self.kinds += screened.kinds
         self.found += len(screened.kinds)
         return screened.text
 
-    def _clean_maybe(self, text: str | None) -> str | None:
-        return None if text is None else self.clean(text)
+
+def _as_line(span: str) -> str:
+    return " ".join(visible(span).split())
+
+
+def _as_label(span: str) -> str:
+    return " ".join(visible(span, "NFKC").split())
+
+
+def _as_key(span: str) -> str:
+    return key_name(_as_label(span))
 
 
 def _pattern(spans: Sequence[str]) -> re.Pattern[str]:
@@ -211,16 +236,17 @@ async def redact(
 ) -> ForgetOut:
     """Remove the spans, or all detected secrets, wherever they occur in what the ids stand for.
 
-    That is a memory with its earlier versions and the turns it was filed from, an episode with its turns and line; the
-    caller adds the memories filed from an episode. Raises InvalidInput where nothing of it was found: nothing is
-    changed then.
+    That is a memory with its earlier versions, the copies merged into it and the turns they were filed from, an episode
+    with its turns and line; the caller adds the memories filed from an episode. Raises InvalidInput where nothing of it
+    was found: nothing is changed then.
     """
-    removal = _Removal(parts, None if spans is None else _pattern(spans))
+    removal = _Removal(parts, spans)
+    memories = [*memories, *await _merged_into(parts, caller, memories, operation.at)]
     turns = await _turns_of(parts, caller, memories, episodes)
     filed = await _episodes_of(parts, caller, memories, episodes)
     new_memories = await _cleaned(parts, caller, removal, memories, operation.at)
     new_turns = [removal.clean_turn(turn) for turn in turns]
-    new_episodes = [replace(episode, line=removal.clean(episode.line)) for episode in filed]
+    new_episodes = [replace(episode, line=removal.label(episode.line)) for episode in filed]
     if not removal.found:
         sought = "no secret" if spans is None else "none of the spans"
         raise InvalidInput(f"{sought} was found in what these ids stand for; nothing was changed")
@@ -258,10 +284,38 @@ async def _cleaned(
     return new
 
 
+async def _merged_into(parts: Parts, caller: Caller, winners: Sequence[Memory], now: datetime) -> list[Memory]:
+    """The copies merged into these memories, to any depth: they say the same."""
+    condition = Filter(
+        now=now,
+        agent=caller.confined_to,
+        statuses=(Status.SUPERSEDED,),
+        sensitive=True,
+        compressed=True,
+        hidden=True,
+        ended_sessions=False,
+    )
+    grant = Grant.only(caller.grant.write)
+    merged: dict[str, list[Memory]] = {}
+    for start in count(0, _PAGE):
+        page = await parts.store.memories.find(grant, condition, limit=_PAGE, offset=start)
+        for memory in page:
+            merged.setdefault(memory.merged_into or "", []).append(memory)
+        if len(page) < _PAGE:
+            break
+    found = {memory.id: memory for memory in winners}
+    waiting = list(winners)
+    while waiting:
+        fresh = [copy for copy in merged.get(waiting.pop().id, ()) if copy.id not in found]
+        found |= {copy.id: copy for copy in fresh}
+        waiting += fresh
+    return list(found.values())[len(winners) :]
+
+
 def _named(removal: _Removal, turns: Sequence[Turn]) -> str:
     """What to say where a span is also the caller's name for a conversation, which redacting leaves."""
     threads = {turn.thread for turn in turns}
-    if all(removal.clean(thread) == thread for thread in threads):
+    if all(removal.label(thread) == thread for thread in threads):
         return ""
     return " The name of the thread holds it too and stays, for a name is how a thread is found: erase its episodes."
 

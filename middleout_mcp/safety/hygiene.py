@@ -56,9 +56,11 @@ def clean_text(text: str, *, max_bytes: int, what: str = "text") -> str:
     return text
 
 
-def visible(text: str) -> str:
-    """A text that was kept as given, as it may be printed: without controls and what is invisible or turns it round."""
-    return _settled(text, "NFC")
+def visible(text: str, form: _Form = "NFC") -> str:
+    """The text without controls and what is invisible or turns it round, as `clean_text` (NFC) or `clean_line` (NFKC)
+    make it; nothing is checked or cut.
+    """
+    return _settled(text, form)
 
 
 def clean_line(text: str, *, what: str, limit: int = 200, faithful: bool = False) -> str:

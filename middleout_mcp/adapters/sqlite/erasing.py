@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, vectors
+from middleout_mcp.adapters.sqlite import audit, fulltext, namespaces, traces, vectors
 from middleout_mcp.adapters.sqlite.connection import Connection
 from middleout_mcp.adapters.sqlite.rows import EPISODE, RUN, bindable, from_list, to_json, to_ms
 from middleout_mcp.adapters.sqlite.schema import HOLDER
@@ -19,10 +19,10 @@ from middleout_mcp.adapters.sqlite.writing import Applied
 from middleout_mcp.conversation.capture import BY_RULE, is_by_rule, rule_ref, shown_ref
 from middleout_mcp.errors import NotFound
 from middleout_mcp.records import Episode, Grant, Kind, Operation, Status, new_id
-from middleout_mcp.words import COMMON, terms
+from middleout_mcp.words import terms
 
 TOMBSTONES = "tombstones.log"
-_ROLE_LEFT = "CASE WHEN role IN ('user', 'assistant', 'system', 'tool') THEN role ELSE 'unknown' END"
+_ROLE_LEFT = f"CASE WHEN {traces.OWN_ROLE} THEN 'unknown' ELSE role END"
 """What an erased turn keeps of its role: any other one is the caller's own word."""
 
 
@@ -80,7 +80,13 @@ def erase(
     work.forget_labels((*rows.values(), *derived.values()), [episode for _, episode in episodes])
     connection.execute("INSERT OR IGNORE INTO erasure_pending VALUES (1)")
     counts = {"memories": len(rows) + len(derived), "episodes": len(episodes), "turns": work.emptied}
-    operation = replace(operation, memory_ids=(*rows, *derived), counts={**operation.counts, **counts}, undoable=False)
+    operation = replace(
+        operation,
+        memory_ids=(*rows, *derived),
+        counts={**operation.counts, **counts},
+        undoable=False,
+        reason=None if traces.repeats(operation.reason, work.said) else operation.reason,
+    )
     head = audit.append(connection, namespace, operation)
     return Erased(Applied(operation, head), tuple(rows), tuple(derived))
 
@@ -185,10 +191,7 @@ class Erasing:
 
     def drop_memory(self, row: _Row) -> None:
         """Remove a memory with its versions, key, uses and undo content (they go with the row), and indexes."""
-        texts = self.connection.execute(
-            "SELECT text || ' ' || coalesce(value, '') || ' ' || tags FROM memory WHERE n = ?", (row.n,)
-        ).get
-        self.said.update(terms(texts or ""))
+        self.said |= traces.said_by_memory(self.connection, row.n)
         fulltext.drop(self.connection, row.n)
         vectors.drop(self.connection, self.tables, row.n)
         self.connection.execute("DELETE FROM memory WHERE n = ?", (row.n,))
@@ -211,8 +214,7 @@ class Erasing:
         """Empty turns whole, and the line and key of every episode that held one of them."""
         n = self.connection.execute("SELECT n FROM thread WHERE namespace = ? AND id = ?", (self.namespace, thread)).get
         for seq in seqs:
-            text = self.connection.execute("SELECT text FROM turn WHERE thread = ? AND seq = ?", (n, seq)).get
-            self.said.update(terms(text or ""))
+            self.said |= traces.said_by_turn(self.connection, n, seq)
             self.connection.execute(
                 f"UPDATE turn SET text = '', role = {_ROLE_LEFT}, name = NULL, present = NULL, data = NULL, erased = 1 "
                 "WHERE thread = ? AND seq = ? AND erased = 0",
@@ -255,6 +257,8 @@ class Erasing:
         both.
         """
         for n in sorted(self.blank):
+            line = self.connection.execute("SELECT line FROM episode WHERE n = ?", (n,)).get
+            self.said.update(terms(line or ""))
             self.connection.execute(
                 "UPDATE episode SET line = '', key = 'erased:' || id, revision = revision + 1 WHERE n = ?", (n,)
             )
@@ -286,35 +290,33 @@ class Erasing:
                     "UPDATE run SET plan = ? WHERE namespace = ? AND id = ?",
                     (to_json({**run.plan, "clusters": left}), self.namespace, run.id),
                 )
-        self.connection.execute(  # a tag is content: it goes with the last memory that carries it
-            "UPDATE run SET target = 'erased' WHERE namespace = ?1 AND substr(target, 1, 4) = 'tag:' AND NOT EXISTS "
-            "(SELECT 1 FROM memory m, json_each(m.tags) t WHERE m.namespace = ?1 AND t.value = substr(run.target, 5))",
-            (self.namespace,),
-        )
+        traces.forget_targets(self.connection, self.namespace)
 
     def forget_labels(self, rows: Sequence[_Row], episodes: Sequence[Episode]) -> None:
         """Take the caller's own words about what is gone out of the log, and out of names that name nothing now."""
-        forget_reasons(self.connection, self.namespace, [row.id for row in rows], [episode.id for episode in episodes])
-        self._forget_repetitions()
+        traces.forget_reasons(
+            self.connection, self.namespace, [row.id for row in rows], [episode.id for episode in episodes]
+        )
         for session in {row.session for row in rows} | {episode.session for episode in episodes}:
-            self.connection.execute(
-                "UPDATE session SET name = NULL WHERE namespace = ?1 AND id = ?2 "
+            named = self.connection.execute(
+                "SELECT name FROM session WHERE namespace = ?1 AND id = ?2 "
                 "AND NOT EXISTS (SELECT 1 FROM memory m WHERE m.namespace = ?1 AND m.session = ?2)",
                 (self.namespace, session),
-            )
+            ).get
+            self.forget_session(session, named)
         for thread in {row.thread for row in rows} | {episode.thread for episode in episodes}:
             if thread is not None and not self._in_use(thread):
+                self.said.update(terms(thread))
                 self._rename(thread)
+        traces.forget_repetitions(self.connection, self.namespace, self.said)
 
-    def _forget_repetitions(self) -> None:
-        """Drop every other reason of the namespace that has a word of what was erased and not a common one."""
-        words = self.said - COMMON
-        for table in ("operation", "tombstone"):
-            reasons: list[Any] = self.connection.execute(
-                f"SELECT rowid, reason FROM {table} WHERE namespace = ? AND reason IS NOT NULL", (self.namespace,)
-            ).fetchall()
-            repeating = [(n,) for n, reason in reasons if not words.isdisjoint(terms(reason))]
-            self.connection.executemany(f"UPDATE {table} SET reason = NULL WHERE rowid = ?", repeating)
+    def forget_session(self, session: str | None, name: str | None) -> None:
+        """Take its name from a session, where it has one."""
+        if name is not None:
+            self.said.update(terms(name))
+            self.connection.execute(
+                "UPDATE session SET name = NULL WHERE namespace = ? AND id = ?", (self.namespace, session)
+            )
 
     def _in_use(self, thread: str) -> bool:
         return bool(
@@ -343,27 +345,6 @@ class Erasing:
             "UPDATE tombstone SET ref = ?1 || substr(ref, length(?3) + 1) WHERE namespace = ?2 "
             "AND substr(ref, 1, length(?3)) = ?3 AND substr(ref, length(?3) + 1) NOT GLOB '*[^0-9]*'",
             (f"{BY_RULE}{blank}:", self.namespace, f"{BY_RULE}{thread}:"),
-        )
-
-
-def forget_reasons(
-    connection: Connection, namespace: int, memory_ids: Sequence[str], episode_ids: Sequence[str]
-) -> None:
-    """Drop the reasons of what was done earlier to these ids: they may repeat what is erased now.
-
-    The hash of the audit chain does not cover reasons.
-    """
-    for memory_id in memory_ids:
-        connection.execute(
-            "UPDATE operation SET reason = NULL WHERE namespace = ? AND reason IS NOT NULL "
-            "AND seq IN (SELECT operation FROM operation_memory WHERE memory_id = ?)",
-            (namespace, memory_id),
-        )
-    if episode_ids:
-        connection.execute(
-            "UPDATE operation SET reason = NULL WHERE namespace = ? AND reason IS NOT NULL AND EXISTS "
-            "(SELECT 1 FROM json_each(episode_ids) e WHERE e.value IN (SELECT value FROM json_each(?)))",
-            (namespace, to_json(list(episode_ids))),
         )
 
 
