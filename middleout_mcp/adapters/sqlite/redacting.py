@@ -33,17 +33,7 @@ def rewrite(
         work.drop_memory(made)
     work.let_go([made.id for made in dropped])
     work.blank_episodes()
-    seals = []
-    for memory in memories:
-        row = write_memory(connection, space, namespace, memory, None)
-        if row.before is None:
-            raise Conflict("A memory is gone meanwhile; nothing was redacted: read it again and retry.")
-        connection.execute("DELETE FROM memory_version WHERE memory = ?", (row.n,))
-        connection.execute("DELETE FROM undo_memory WHERE memory = ?", (row.n,))
-        vectors.drop(connection, space.tables, row.n)
-        connection.execute("UPDATE memory SET embedded = 0, embedded_next = 0 WHERE n = ?", (row.n,))
-        audit.new_key(connection, row.n)  # nobody can test a guess of the former text against the log
-        seals.append(audit.seal(connection, row.n, row.memory))
+    seals = [_rewrite_memory(connection, space, namespace, memory) for memory in memories]
     for turn in turns:
         _rewrite_turn(connection, namespace, turn)
     for episode in episodes:
@@ -61,6 +51,21 @@ def rewrite(
     repeated = traces.repeats(operation.reason, removed)
     operation = replace(operation, undoable=False, reason=None if repeated else operation.reason)
     return Applied(operation, audit.append(connection, namespace, operation, seals))
+
+
+def _rewrite_memory(
+    connection: Connection, space: vectors.Space, namespace: int, memory: Memory
+) -> tuple[int, int, str]:
+    """Overwrite a memory and destroy its earlier versions, undo content and vectors; what the log keeps of it."""
+    row = write_memory(connection, space, namespace, memory, None)
+    if row.before is None:
+        raise Conflict("A memory is gone meanwhile; nothing was redacted: read it again and retry.")
+    connection.execute("DELETE FROM memory_version WHERE memory = ?", (row.n,))
+    connection.execute("DELETE FROM undo_memory WHERE memory = ?", (row.n,))
+    vectors.drop(connection, space.tables, row.n)
+    connection.execute("UPDATE memory SET embedded = 0, embedded_next = 0 WHERE n = ?", (row.n,))
+    audit.new_key(connection, row.n)  # nobody can test a guess of the former text against the log
+    return audit.seal(connection, row.n, row.memory)
 
 
 def _rewrite_turn(connection: Connection, namespace: int, turn: Turn) -> None:
