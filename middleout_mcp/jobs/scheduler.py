@@ -98,14 +98,16 @@ class Scheduler:
     async def run(self) -> None:
         """Look for due work until cancelled."""
         while True:
-            worked = await self._ticked()
-            rests = self._parts.gate.rests(self._parts.clock.now())
-            await anyio.sleep(_NEXT_SECONDS if worked and rests else _TICK_SECONDS)
+            at_once = await self._ticked()
+            await anyio.sleep(_NEXT_SECONDS if at_once else _TICK_SECONDS)
 
     async def _ticked(self) -> bool:
-        """A tick that cannot fail. Where the file cannot be used, calls are told, and the next tick tries again."""
+        """A tick that cannot fail; whether the next one may follow at once, as there is work and nobody calls.
+
+        Where the file cannot be used, calls are told, and the next tick tries again.
+        """
         try:
-            worked = await self.tick()
+            at_once = await self.tick() and self._parts.gate.rests(self._parts.clock.now())
         except MiddleoutError as error:
             self._tell_once(f"scheduled work waits: {error}")
             return False
@@ -113,7 +115,7 @@ class Scheduler:
             self._tell_once(f"scheduled work waits: internal error ({type(error).__name__})")
             return False
         self._told = ""
-        return worked
+        return at_once
 
     def _tell_once(self, sentence: str) -> None:
         if sentence != self._told:
