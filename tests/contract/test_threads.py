@@ -148,3 +148,11 @@ async def test_a_thread_of_which_everything_was_erased_is_never_the_latest(store
     assert (await store.threads.latest_thread(OURS, "ann")).id == "first"
     await store.memories.erase(OURS, [], [first.id], operation(kind="erase"))
     assert await store.threads.latest_thread(OURS, "ann") is None
+
+
+async def test_a_late_note_of_a_session_takes_no_turns_away(store: Store) -> None:
+    early = session(turns=199)
+    await store.threads.save_session(OURS, replace(early, turns=200))
+    await store.threads.save_session(OURS, replace(early, last_at=later(seconds=1)))
+    (stored,) = await store.threads.sessions(OURS)
+    assert (stored.turns, stored.last_at) == (200, later(seconds=1))
