@@ -19,7 +19,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from middleout_mcp.errors import MiddleoutError
+from middleout_mcp.errors import MiddleoutError, StoreMoved
 from middleout_mcp.records import Caller, Grant
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class App:
         self._jobs: tuple[anyio.CancelScope, anyio.Event] | None = None
         """What cancels the jobs, and what tells that they have ended."""
         self._closing = False
+        self._told: set[str] = set()
+        """Faults of the upkeep that were logged, until it succeeds."""
 
     def caller(self, client_name: str | None, key: str) -> Caller:
         """Who calls: the grant from the settings; the agent from there too, else the client's name, as it was given.
@@ -141,24 +143,24 @@ class App:
 
     async def list_memories(self, caller: Caller, request: "ListIn") -> "ListOut":
         """See `remember`; this and the two below are for the owner."""
-        parts = await self.parts()
-        from middleout_mcp.memory.owner import list_memories
+        async with self._using() as parts:
+            from middleout_mcp.memory.owner import list_memories
 
-        return await list_memories(parts, caller, request)
+            return await list_memories(parts, caller, request)
 
     async def audit(self, caller: Caller, request: "AuditIn") -> "AuditOut":
         """See `list_memories`."""
-        parts = await self.parts()
-        from middleout_mcp.memory.owner import audit
+        async with self._using() as parts:
+            from middleout_mcp.memory.owner import audit
 
-        return await audit(parts, caller, request)
+            return await audit(parts, caller, request)
 
     async def examine(self, caller: Caller) -> "HealthOut":
         """See `list_memories`."""
-        parts = await self.parts()
-        from middleout_mcp.memory.owner import examine
+        async with self._using() as parts:
+            from middleout_mcp.memory.owner import examine
 
-        return await examine(parts, caller)
+            return await examine(parts, caller)
 
     async def reembed(self, progress: Callable[[int, int], None]) -> "EmbeddingState":
         """Give every memory a vector of the configured embedder; `progress` hears of done and total memories."""
@@ -209,11 +211,31 @@ class App:
     @asynccontextmanager
     async def _admitted(self, caller: Caller) -> "AsyncIterator[tuple[Parts, Caller]]":
         """Everything a use case needs, and the caller under the name that is stored; scheduled work waits meanwhile."""
-        parts = await self.parts()
-        from middleout_mcp.memory.intake import agent_name
+        async with self._using() as parts:
+            from middleout_mcp.memory.intake import agent_name
 
-        with parts.gate.call(parts.clock.now):
-            yield parts, replace(caller, agent=agent_name(parts, caller.agent))
+            with parts.gate.call(parts.clock.now):
+                yield parts, replace(caller, agent=agent_name(parts, caller.agent))
+
+    @asynccontextmanager
+    async def _using(self) -> "AsyncIterator[Parts]":
+        """The open store, let go where its file is not where it was: by a call, for a caller must hear of it first."""
+        parts = await self.parts()
+        try:
+            yield parts
+        except StoreMoved:
+            await self._let_go(parts)
+            raise
+
+    async def _let_go(self, parts: "Parts") -> None:
+        """Close a store; the next call opens what is there then."""
+        with anyio.CancelScope(shield=True):
+            async with self._opening:
+                if self._parts is parts:
+                    self._parts = None
+                    with anyio.move_on_after(_CLOSE_SECONDS):
+                        await self._end_jobs()
+                    await parts.store.control.close()
 
     async def _open(self) -> "Parts":
         await anyio.to_thread.run_sync(_imported)
@@ -227,7 +249,9 @@ class App:
         from middleout_mcp.memory.sittings import Sittings
 
         settings = self.settings
-        embedder = self._embedder or open_embedder(settings.embedder, settings.embedder_idle_minutes)
+        if self._embedder is None:  # else the file is opened again, and a loaded model serves on
+            self._embedder = open_embedder(settings.embedder, settings.embedder_idle_minutes)
+        embedder = self._embedder
         store = await open_store(
             settings.file,
             embedder_name=embedder.name if embedder else None,
@@ -273,19 +297,25 @@ class App:
     async def _keep_up(self) -> None:
         """Open the file, then finish what an earlier process left: pending vectors, bytes of an erase."""
         await anyio.sleep(_SETTLE_SECONDS)
+        jobs = await anyio.to_thread.run_sync(importlib.import_module, "middleout_mcp.jobs.scheduler")
+        await jobs.guarded(self._kept_up, self._told)
         while True:
-            try:
-                parts = await self.parts()
-                from middleout_mcp.jobs.upkeep import keep_up
-
-                await keep_up(parts)
-            except MiddleoutError as error:
-                if self._closing:
-                    return  # the store was closed under the work, which the next process takes up
-                logger.warning("%s", error)
-                if self._parts is None:
-                    return  # the next call tries again, and tells its caller
             await anyio.sleep(_UPKEEP_SECONDS)
+            if self._parts is not None:  # else the next call tries again, and tells its caller
+                await jobs.guarded(self._kept_up, self._told)
+
+    async def _kept_up(self) -> None:
+        try:
+            parts = await self.parts()
+            from middleout_mcp.jobs.upkeep import keep_up
+
+            await keep_up(parts)
+        except MiddleoutError as error:
+            if not self._closing and str(error) not in self._told:  # what the closing ends the next process takes up
+                logger.warning("%s", error)
+            self._told.add(str(error))
+            return
+        self._told.clear()
 
     async def _end_jobs(self) -> None:
         if self._jobs is not None:
@@ -311,6 +341,12 @@ class App:
             logger.warning("%s", error)
         finally:
             await parts.store.control.close()
+
+    async def _end_jobs(self) -> None:
+        if self._jobs is not None:
+            scope, ended = self._jobs
+            scope.cancel()
+            await ended.wait()
 
 
 async def _end_sessions(parts: "Parts") -> None:

@@ -7,6 +7,8 @@ MiddleoutError
 ├── Conflict              the record changed meanwhile; nothing was written
 ├── StoreUnavailable      the file cannot be used now (locked, read-only, disk full)
 │   ├── StoreCorrupt      the file is damaged
+│   ├── StoreClosed       the store was closed meanwhile, as when the process ends
+│   ├── StoreMoved        the file is not where it was when it was opened
 │   └── StoreTooNew       the file was written by a newer version
 ├── EmbedderMismatch      the file's vectors come from another model or dimension
 ├── EmbedderUnavailable   no embedder could be loaded; text search goes on without
@@ -57,6 +59,16 @@ class StoreCorrupt(StoreUnavailable):
     """The memory file is damaged."""
 
     code = "store_corrupt"
+
+
+class StoreClosed(StoreUnavailable):
+    """The store was closed in the middle of the call, as when the process ends: no fault, and nothing was changed."""
+
+
+class StoreMoved(StoreUnavailable):
+    """The memory file was removed, moved or replaced while it was open. Nothing was changed; open the store anew."""
+
+    code = "store_moved"
 
 
 class StoreTooNew(StoreUnavailable):

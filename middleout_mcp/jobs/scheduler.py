@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import anyio
 
-from middleout_mcp.errors import MiddleoutError
+from middleout_mcp.errors import MiddleoutError, StoreClosed
 from middleout_mcp.memory.parts import Look, Parts
 from middleout_mcp.ports import OVERDUE, JobState
 
@@ -58,14 +58,24 @@ class Job:
     work: Work
 
 
-async def guarded(job: Callable[[], Awaitable[None]]) -> None:
-    """Do a small piece of background work; whatever goes wrong in it is logged, without a word of any memory."""
+async def guarded(job: Callable[[], Awaitable[None]], told: set[str] | None = None) -> None:
+    """Do a small piece of background work; whatever goes wrong in it is logged, without a word of any memory. With
+    `told`, for work that is done again and again, each fault is logged once until that is emptied.
+    """
+    level, fault = logging.INFO, ""
     try:
         await job()
+        return
+    except StoreClosed as error:  # the process ends, and the next one takes it up
+        fault = error.code
     except MiddleoutError as error:
-        logger.warning("a background job failed (%s)", error.code)
+        level, fault = logging.WARNING, error.code
     except Exception as error:
-        logger.error("a background job failed (%s)", type(error).__name__)
+        level, fault = logging.ERROR, type(error).__name__
+    if told is None or fault not in told:
+        logger.log(level, "a background job failed (%s)", fault)
+    if told is not None:
+        told.add(fault)
 
 
 class Scheduler:

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import count
 from typing import Any
 
-from middleout_mcp.errors import Conflict, InvalidInput, StoreUnavailable
+from middleout_mcp.errors import Conflict, InvalidInput, StoreClosed, StoreUnavailable
 from middleout_mcp.jobs.upkeep import backfill
 from middleout_mcp.memory.contract import ForgetOut
 from middleout_mcp.memory.intake import key_name
@@ -105,7 +105,8 @@ async def _rewrite_lines(parts: Parts, caller: Caller, episode_ids: Sequence[str
         try:
             await parts.store.memories.commit(caller.grant, Change(operation=again, episodes=tuple(rewritten)))
         except (Conflict, StoreUnavailable) as error:  # the erasure stands; the episodes stay without a line
-            logger.warning("The lines of %d episodes could not be written anew (%s)", len(rewritten), error.code)
+            level = logging.INFO if isinstance(error, StoreClosed) else logging.WARNING
+            logger.log(level, "The lines of %d episodes could not be written anew (%s)", len(rewritten), error.code)
 
 
 @dataclass(slots=True)

@@ -49,6 +49,67 @@ async def test_a_corrupt_file_is_told_and_works_again_once_it_is_replaced(tmp_pa
         assert (await ask(client, "recall", query="new beginning"))["items"]
 
 
+def test_a_file_that_is_not_of_the_version_it_names_is_told_and_the_server_stays(tmp_path: Path) -> None:
+    with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
+        server.shake_hands()
+        server.call("remember", memories=["Kept as it is."])
+        server.leave()
+    for statement in ("PRAGMA user_version = -5", "PRAGMA user_version = 0"):
+        with sqlite3.connect(tmp_path / "memory.db") as connection:
+            connection.execute(statement)
+        connection.close()
+        with child(tmp_path, MIDDLEOUT_EMBEDDER="none") as server:
+            server.shake_hands()
+            first = server.process.stderr.readline()  # the background work has met the file by then
+            answers = [server.call("recall", query="kept"), server.call("remember", memories=["New."])]
+            code, _, log = server.leave()
+        assert b"schema version" in first
+        assert all("schema version" in answer["content"][0]["text"] for answer in answers)
+        assert (code, log) == (0, b"")
+
+
+class Unforeseen:
+    """An embedder that fails in a way nobody foresaw, as soon as the file is to be opened."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        self.asked.set()
+        raise ZeroDivisionError("a word of some memory")
+
+
+async def test_what_nobody_foresaw_in_the_background_is_logged_without_its_words_and_ends_no_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedder: Any = Unforeseen()
+    async with connected(open_app(Settings(home=tmp_path), clock=FakeClock(), embedder=embedder), "auto") as client:
+        await embedder.asked.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert "internal error" in await refusal(client, "recall", query="anything")
+        assert len((await client.list_tools()).tools) == 5
+    assert "a background job failed (ZeroDivisionError)" in caplog.text
+    assert "a word of some memory" not in caplog.text
+
+
+@pytest.mark.parametrize("back", [False, True])
+async def test_a_file_taken_from_under_a_server_is_told_by_the_next_call_and_opened_anew_by_the_one_after(
+    tmp_path: Path, back: bool
+) -> None:
+    home = tmp_path / "home"
+    async with connected(new_app(home), "auto") as client:
+        await ask(client, "remember", memories=["It rains in Bergen."])
+        for aside in (tmp_path / "first", tmp_path / "second"):
+            home.rename(aside)
+            assert "was removed, moved or replaced" in await refusal(client, "remember", memories=["Lost."])
+            if back:
+                aside.rename(home)
+            await ask(client, "remember", memories=["Soup needs salt."])
+        items = (await ask(client, "recall", query="Bergen soup rains salt"))["items"]
+    assert sorted(item["text"] for item in items) == [*["It rains in Bergen."] * back, "Soup needs salt."]
+
+
 async def test_damage_in_the_middle_of_the_file_is_told_by_every_tool_in_the_same_sentence(tmp_path: Path) -> None:
     async with connected(new_app(tmp_path), "auto") as client:
         result = await ask(client, "remember", memories=[f"Lake number {n}, {'deep ' * 99}" for n in range(60)])
@@ -72,7 +133,10 @@ async def test_damage_in_the_middle_of_the_file_is_told_by_every_tool_in_the_sam
     )
     async with connected(new_app(tmp_path), "auto") as client:
         assert len((await client.list_tools()).tools) == 5
-        told = {await refusal(client, tool, **arguments) for tool, arguments in calls}
+        told = {
+            (await refusal(client, tool, **arguments)).replace("; nothing of this call was stored", ".")
+            for tool, arguments in calls
+        }
         with pytest.raises(MCPError) as raised:
             await client.read_resource("memory://stats")
         assert told == {str(raised.value)}

@@ -6,7 +6,6 @@ read was cancelled: its task lets go of the limiter at once, while the thread ru
 write is one function run in one thread from BEGIN IMMEDIATE to COMMIT; no cancellation can stop between the two.
 """
 
-import errno
 import importlib.util
 import json
 import os
@@ -23,14 +22,17 @@ import anyio
 import anyio.to_thread
 import apsw
 
+from middleout_mcp.adapters.sqlite import faults
 from middleout_mcp.adapters.sqlite.ballast import Ballast
+from middleout_mcp.adapters.sqlite.place import Place
 from middleout_mcp.adapters.sqlite.rows import Unreadable
-from middleout_mcp.errors import Conflict, InvalidInput, MiddleoutError, StoreCorrupt, StoreUnavailable
+from middleout_mcp.errors import Conflict, InvalidInput, MiddleoutError, StoreClosed, StoreCorrupt, StoreUnavailable
 
 Connection: TypeAlias = apsw.Connection
 T = TypeVar("T")
 
 BUSY_MS = 5_000
+_CLOSED = "The store was closed during the call; call again, or start the server again."
 _CHECKPOINT_MS = 250
 _JOURNAL_PAGES = 500  # 2 MiB: on a full disk the ballast must be enough to move the journal into the file
 _ROOM_A_PAGE = 8192  # a page of the journal, and the same page moved into the file
@@ -41,8 +43,8 @@ _TAKEN = {apsw.SQLITE_CONSTRAINT_UNIQUE, apsw.SQLITE_CONSTRAINT_PRIMARYKEY, apsw
 _DAMAGED = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeError, json.JSONDecodeError, Unreadable)
 # SQLite's JSON functions and sqlite-vec give a plain error for what they cannot read.
 _DAMAGED_PLAIN = re.compile(r"\bchunks?\b|\bblob\b|sqlite-vec error|malformed JSON")
-_FULL_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
+_MISSHAPEN = re.compile(r"no such (table|column|index)|already exists|no column named|has \d+ columns? but")
+_TOO_MUCH = re.compile(r"too many|too large|too deep|stack overflow", re.IGNORECASE)
 _SYNCHRONOUS = {"normal": 1, "full": 2}
 
 
@@ -76,8 +78,11 @@ class _Line:
 class Database:
     """The open file. `work` functions get a connection inside a transaction and must not keep it."""
 
-    def __init__(self, file: Path, writer: Connection | None, readers: list[Connection], ballast: Ballast) -> None:
+    def __init__(
+        self, file: Path, writer: Connection | None, readers: list[Connection], ballast: Ballast, place: Place
+    ) -> None:
         self.file = file
+        self._place = place
         self._writer = _Line(writer) if writer else None
         self._readers = [_Line(reader) for reader in readers]
         self._ballast = ballast
@@ -131,7 +136,8 @@ class Database:
     def _snapshot(self, line: _Line, work: Callable[[Connection], T], abandoned: threading.Event) -> T:
         with line.lock, explained(self.file):
             if self._closed or abandoned.is_set():
-                raise StoreUnavailable("The store was closed; start the server again.")
+                raise StoreClosed(_CLOSED)
+            self._place.check()
             with line.running(abandoned), _transaction(line.connection, "BEGIN"):
                 return work(line.connection)
 
@@ -139,11 +145,12 @@ class Database:
         line = self._write_line()
         with line.lock, explained(self.file):
             if self._closed:
-                raise StoreUnavailable("The store was closed; start the server again.")
+                raise StoreClosed(_CLOSED)
+            self._place.check()
             if not reserve:
                 self._keep_ballast(line)
             try:
-                result = _commit(line.connection, work)
+                result = _commit(line.connection, work, self._place)
             except (apsw.FullError, apsw.IOError) as error:
                 if not _is_full(error):
                     raise
@@ -152,7 +159,7 @@ class Database:
                 if not reserve:
                     self._ballast.ready(_spare(line.connection))  # before anyone else takes the room
                     raise
-                result = _commit(line.connection, work)
+                result = _commit(line.connection, work, self._place)
             if after is not None:
                 after(result)
             return result
@@ -162,7 +169,7 @@ class Database:
         if self._ballast.whole and self._journal_pages == _JOURNAL_PAGES:
             return
         if not (size := self._ballast.ready(_spare(line.connection))):
-            raise StoreUnavailable(_full(self.file))
+            raise StoreUnavailable(faults.full(self.file))
         if (pages := min(_JOURNAL_PAGES, size // _ROOM_A_PAGE)) != self._journal_pages:
             line.connection.wal_autocheckpoint(pages)
             self._journal_pages = pages
@@ -184,9 +191,12 @@ class Database:
             with line.lock:
                 line.connection.close()
         if self._writer is not None:
-            with self._writer.lock:
+            with self._writer.lock, explained(self.file):
                 self._writer.connection.set_busy_timeout(_CHECKPOINT_MS)
+                if self._place.has_anothers_journal():
+                    self._writer.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
                 self._writer.connection.close()
+                self._place.leave()
 
 
 def connect(file: Path, *, writing: bool, synchronous: str) -> Connection:
@@ -275,27 +285,17 @@ def explained(file: Path) -> Iterator[None]:
     except UnicodeEncodeError:
         raise InvalidInput("A text holds half of a surrogate pair, which is no character; remove it.") from None
     except (apsw.Error, OSError, UnicodeDecodeError, json.JSONDecodeError, Unreadable) as error:
-        ours = _of_system(error, file) if isinstance(error, OSError) else _explanation(error, file)
+        ours = faults.of_system(error, file) if isinstance(error, OSError) else _explanation(error, file)
         if ours is None:
             raise
         raise ours from error
 
 
-def _of_system(error: OSError, file: Path) -> MiddleoutError:
-    """For the files beside the database: the ballast, the tombstones, the head of the log."""
-    beside = Path(error.filename) if isinstance(error.filename, str | os.PathLike) else file
-    if beside.exists() and not beside.is_file() and beside != file.parent:
-        return StoreUnavailable(f"{beside} is in the way: a file of that name belongs there; move it away.")
-    if error.errno in _FULL_DISK:
-        return StoreUnavailable(_full(file))
-    if error.errno in _FORBIDDEN:
-        return StoreUnavailable(_forbidden(beside))
-    return StoreUnavailable(_unreadable(beside))
-
-
 def _explanation(error: Exception, file: Path) -> MiddleoutError | None:
-    if isinstance(error, _DAMAGED) or (isinstance(error, apsw.SQLError) and _DAMAGED_PLAIN.search(str(error))):
-        return StoreCorrupt(f"{file} is damaged, or no memory file; put a backup in its place or move it away.")
+    if isinstance(error, _DAMAGED):
+        return StoreCorrupt(faults.damaged(file))
+    if isinstance(error, apsw.SQLError | apsw.TooBigError):
+        return _of_statement(error, file)
     match error:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"Another process has been writing to {file} for {BUSY_MS // 1000} s; try again.")
@@ -304,37 +304,38 @@ def _explanation(error: Exception, file: Path) -> MiddleoutError | None:
         case apsw.ReadOnlyError():
             return StoreUnavailable(f"{file} is read-only; make it and its folder writable to store anything.")
         case apsw.FullError() | apsw.IOError() if _is_full(error):
-            return StoreUnavailable(_full(file))
+            return StoreUnavailable(faults.full(file))
         case apsw.IOError():
-            return StoreUnavailable(_unreadable(file))
+            return StoreUnavailable(faults.unreadable(file))
         case apsw.CantOpenError() | apsw.PermissionsError() | apsw.AuthError():
-            return StoreUnavailable(_forbidden(file))
+            return StoreUnavailable(faults.forbidden(file))
         case apsw.InterruptError():
-            return StoreUnavailable("The store was closed during the call; start the server again.")
-        case apsw.TooBigError():
-            return InvalidInput("A text is longer than SQLite can hold; split it.")
+            return StoreClosed(_CLOSED)
     return None
 
 
-def _full(file: Path) -> str:
-    return f"The disk of {file} is full, or the file may not grow; free some space and try again. Nothing was changed."
-
-
-def _forbidden(file: Path) -> str:
-    return f"{file} cannot be opened; check that it and its folder may be read and written."
-
-
-def _unreadable(file: Path) -> str:
-    return f"{file} could not be read or written (input/output error); check the disk."
+def _of_statement(error: apsw.Error, file: Path) -> MiddleoutError | None:
+    """What SQLite refuses to run: our statements are right, so it is the tables, or how much is given at once."""
+    message = str(error)
+    if isinstance(error, apsw.TooBigError):
+        return InvalidInput("A text is longer than SQLite can hold; split it.")
+    if _DAMAGED_PLAIN.search(message):
+        return StoreCorrupt(faults.damaged(file))
+    if _MISSHAPEN.search(message):
+        return StoreCorrupt(faults.misshapen(file))
+    if _TOO_MUCH.search(message):
+        return InvalidInput("The call names more things than one search can take; name fewer of them.")
+    return None
 
 
 def _is_full(error: apsw.Error) -> bool:
     return isinstance(error, apsw.FullError) or getattr(error, "extendedresult", None) in _FULL_IO
 
 
-def _commit(connection: Connection, work: Callable[[Connection], T]) -> T:
+def _commit(connection: Connection, work: Callable[[Connection], T], place: Place) -> T:
     with _transaction(connection, "BEGIN IMMEDIATE"):
         result = work(connection)
+        place.check()
         connection.execute("COMMIT")
         return result
 

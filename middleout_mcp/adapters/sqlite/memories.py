@@ -9,7 +9,7 @@ from middleout_mcp.adapters.sqlite.condition import where
 from middleout_mcp.adapters.sqlite.connection import Connection, Database
 from middleout_mcp.adapters.sqlite.namespaces import chunks, readable, within, written
 from middleout_mcp.adapters.sqlite.rows import MEMORY, bindable
-from middleout_mcp.errors import StoreUnavailable
+from middleout_mcp.errors import StoreClosed, StoreUnavailable
 from middleout_mcp.records import Change, Episode, Erasure, Filter, Grant, Memory, Operation, Status, Turn
 from middleout_mcp.words import fold
 
@@ -188,7 +188,8 @@ class Memories:
         try:
             return await self.finish_erasures()
         except StoreUnavailable as error:
-            logger.warning("Erased; the last bytes are still to be overwritten: %s", error)
+            level = logging.INFO if isinstance(error, StoreClosed) else logging.WARNING
+            logger.log(level, "Erased; the last bytes are still to be overwritten: %s", error)
             return False
 
     async def finish_erasures(self) -> bool:

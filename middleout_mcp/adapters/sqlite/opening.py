@@ -21,6 +21,7 @@ from middleout_mcp.adapters.sqlite.connection import (
 from middleout_mcp.adapters.sqlite.control import Control
 from middleout_mcp.adapters.sqlite.journal import Journal
 from middleout_mcp.adapters.sqlite.memories import Memories
+from middleout_mcp.adapters.sqlite.place import Place
 from middleout_mcp.adapters.sqlite.search import Search
 from middleout_mcp.adapters.sqlite.threads import Threads
 from middleout_mcp.errors import StoreCorrupt, StoreUnavailable
@@ -53,9 +54,10 @@ async def open_store(
 
 def _open(file: Path, synchronous: str) -> Database:
     writable = _prepared(file)
+    place = Place(file)
     ballast = Ballast(file.with_name(file.name + ".ballast"))
     if not writable:
-        return Database(file, None, _readers(file, complete=True), ballast)
+        return Database(file, None, _readers(file, complete=True), ballast, place)
     with explained(file), ExitStack() as opened:
         _look_before_writing(file)
         writer = connect(file, writing=True, synchronous=synchronous)
@@ -63,8 +65,9 @@ def _open(file: Path, synchronous: str) -> Database:
         schema.migrate(writer, file)
         _tell_of_losses(writer, file)
         readers = _readers(file)
+        place.has_journal(Path(writer.filename_wal))
         opened.pop_all()  # all went well: nothing is closed here
-    return Database(file, writer, readers, ballast)
+    return Database(file, writer, readers, ballast, place)
 
 
 def _readers(file: Path, *, complete: bool = False) -> list[Connection]:

@@ -8,10 +8,10 @@ milliseconds since 1970 UTC. Lists are JSON. The vector tables are made when the
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from middleout_mcp.adapters.sqlite.connection import Connection
-from middleout_mcp.errors import StoreTooNew, StoreUnavailable
+from middleout_mcp.errors import StoreCorrupt, StoreTooNew, StoreUnavailable
 
 APPLICATION_ID = 0x4D4F7574
 Migration: TypeAlias = tuple[str, str]
@@ -183,7 +183,9 @@ MIGRATIONS: tuple[Migration, ...] = (
 
 
 def check(connection: Connection, file: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """How many migrations the file has; reads only. Raises StoreTooNew, or StoreUnavailable for a foreign file."""
+    """How many migrations the file has; reads only. Raises StoreTooNew, StoreCorrupt for a file that is not what
+    it says, or StoreUnavailable for a foreign one.
+    """
     version: int = connection.pragma("user_version")
     tables: int = connection.execute("SELECT count(*) FROM sqlite_schema").get
     if connection.pragma("application_id") != APPLICATION_ID:
@@ -196,6 +198,15 @@ def check(connection: Connection, file: Path, migrations: Sequence[Migration] = 
         raise StoreTooNew(
             f"{file} has schema version {version}, and this program knows versions up to {len(migrations)}; "
             "it was left untouched. Update middleout-mcp."
+        )
+    # In one look: another process may be migrating.
+    query = "SELECT (SELECT count(*) FROM migration), user_version FROM pragma_user_version"
+    row: Any = connection.execute(query).fetchone()
+    applied, version = row
+    if applied != version:
+        raise StoreCorrupt(
+            f"{file} says that it has schema version {version}, but its tables are those of version {applied}; "
+            "put a backup in its place or move it away."
         )
     return version
 
