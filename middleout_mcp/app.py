@@ -342,12 +342,6 @@ class App:
         finally:
             await parts.store.control.close()
 
-    async def _end_jobs(self) -> None:
-        if self._jobs is not None:
-            scope, ended = self._jobs
-            scope.cancel()
-            await ended.wait()
-
 
 async def _end_sessions(parts: "Parts") -> None:
     """The process ends, and with it the sessions that stored something."""

@@ -137,7 +137,7 @@ async def _apply(parts: Parts, grant: Grant, run: Run, ids: Sequence[str]) -> _F
     members = still_together([memory for memory in split(stored, ()).middle if compressible(memory)])
     kept = {memory.id for memory in members}
     changed = tuple({"id": memory.id, "reason": _CHANGED} for memory in stored if memory.id not in kept)
-    draft = await anyio.to_thread.run_sync(extractive, members) if len(members) > 1 else None
+    draft = await anyio.to_thread.run_sync(extractive, members, abandon_on_cancel=True) if len(members) > 1 else None
     if draft is None:
         empty = tuple({"id": memory.id, "reason": _SAYS_NOTHING} for memory in members)
         return _Fate(reason="its memories say nothing that a summary could tell, or are gone", left=(*changed, *empty))
