@@ -11,7 +11,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel
 
-from middleout_mcp.errors import MiddleoutError
+from middleout_mcp.errors import InvalidInput, MiddleoutError
 from middleout_mcp.memory.contract import (
     CompressIn,
     CompressOut,
@@ -80,9 +80,10 @@ class MemoryTool(Tool):
             result: CallToolResult = await super().run({"arguments": arguments}, context, convert_result)
         except UnexpectedToolError as error:
             cause = error.__cause__ or error
+            if isinstance(cause, InvalidInput) and self.nothing_done:
+                return _refusal(f"{str(cause).removesuffix('.')}; {self.nothing_done}")
             if isinstance(cause, MiddleoutError):
-                done = f"; {self.nothing_done}" if self.nothing_done else ""
-                return _refusal(f"{str(cause).removesuffix('.')}{done}" if done else str(cause))
+                return _refusal(str(cause))
             logger.error("internal error in tool %s: %s", self.name, frames(cause))
             return _refusal(f"internal error in {self.name}; the server's log says where")
         return result
