@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from middleout_mcp.errors import StoreUnavailable
-from middleout_mcp.jobs.scheduler import RETRY, Scheduler
+from middleout_mcp.jobs.scheduler import RETRY, Scheduler, guarded
 from middleout_mcp.memory.parts import Parts
 from middleout_mcp.settings import Settings
 from tests.fakes import FakeClock
@@ -255,3 +255,30 @@ async def test_a_running_scheduler_works_until_it_is_cancelled_and_survives_a_fi
                 await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
     assert caplog.records[0].message.startswith("scheduled work waits: The store was closed")
+
+
+async def test_work_that_the_end_of_the_process_cuts_short_is_no_warning(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        await parts.store.control.namespaces()
+
+    await parts.store.control.close()
+    with caplog.at_level(logging.WARNING):
+        await guarded(work)
+    assert caplog.records == []
+
+
+async def test_a_fault_of_work_that_is_done_again_and_again_is_told_once_until_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def work() -> None:
+        raise ZeroDivisionError("a word of some memory")
+
+    told: set[str] = set()
+    for _ in range(3):
+        await guarded(work, told)
+    assert [record.getMessage() for record in caplog.records] == ["a background job failed (ZeroDivisionError)"]
+    told.clear()
+    await guarded(work, told)
+    assert len(caplog.records) == 2
