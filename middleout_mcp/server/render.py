@@ -43,7 +43,8 @@ _VERBATIM = frozenset({"data", "present"})
 _MARKS = re.compile(r'[\[\](){}<>,;:#"]')
 _BETWEEN = re.compile(r'[\[\],;"]')
 """The marks that matter within a list of details, where times hold colons."""
-_zone: ContextVar[tzinfo] = ContextVar("zone", default=UTC)
+_zone: ContextVar[tuple[tzinfo, list[str]]] = ContextVar("zone")
+"""The zone of the answer, and the times that were shown in it."""
 ResultT = TypeVar("ResultT")
 _LINE = 400
 """Characters of an episode's line shown; one has at most 40 tokens."""
@@ -51,14 +52,15 @@ _LINE = 400
 
 def in_zone(zone: str, text: Callable[[ResultT], str], result: ResultT) -> str:
     """The text of a result with the times in the zone of the settings, which is named once where it is not UTC."""
-    token = _zone.set(ZoneInfo(zone))
+    shown_times: list[str] = []
+    token = _zone.set((ZoneInfo(zone), shown_times))
     try:
         shown = text(result)
     finally:
         _zone.reset(token)
     head, line_break, rest = shown.partition("\n")
-    named = f"{head} (times: {zone})" if zone != "UTC" and line_break else head
-    return named + line_break + rest
+    named = f" (times: {zone})" if shown_times and zone != "UTC" else ""
+    return f"{head}{named}{line_break}{rest}"
 
 
 def remembered(result: RememberOut) -> str:
@@ -208,7 +210,9 @@ def _date(moment: str) -> str:
     """`2026-03-05` or `2026-03-05 10:00`, in the zone of the answer, of an ISO 8601 date or time in UTC."""
     if "T" not in moment:
         return moment
-    local = datetime.fromisoformat(moment).astimezone(_zone.get())
+    zone, shown_times = _zone.get((UTC, []))
+    shown_times.append(moment)
+    local = datetime.fromisoformat(moment).astimezone(zone)
     return f"{local:%Y-%m-%d}" if (local.hour, local.minute) == (0, 0) else f"{local:%Y-%m-%d %H:%M}"
 
 

@@ -13,7 +13,7 @@ FILLER = frozenset(
     oki sure yes yeah yep yup ya yea no nope nah fine alright right great cool nice good awesome perfect excellent
     wonderful amazing wow oh ah aha aw hm mhm uh um er well so ha haha hehe lol lmao rofl absolutely definitely exactly
     indeed totally agreed true yay woohoo sorry oops congrats congratulations same too very much really again there you
-    all everyone guys then a lot lots oui non si sí ja nein da да нет
+    all everyone guys then a lot lots noted oui non si sí ja nein da да нет
     """.split()
 )
 _MONTHS = (
