@@ -39,7 +39,7 @@ async def shown(client: Client) -> str | None:
     context = await ask(client, "open_episode", id="context")
     assert buffer.get("details") == context.get("details")
     if "details" not in buffer:
-        assert "No conversation was filed yet." in content.text
+        assert "No conversation of this client was filed yet" in content.text
         return None
     thread: str = buffer["details"]["thread"]
     assert f"thread: {thread}\n" in content.text
