@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -17,19 +16,16 @@ class Failed(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the sentence."""
-        from middleout_mcp.server.logs import error_stream
+        from middleout_mcp.server.logs import text_stream
 
-        click.echo(f"middleout-mcp: {self.message}", file=file or error_stream())
+        click.echo(f"middleout-mcp: {self.message}", file=file or text_stream("stderr"))
 
 
 def output_stream() -> TextIO:
-    """Standard output, able to take any character: UTF-8 into pipes, escapes where a console's code page ends."""
-    if sys.stdout is None:  # closed by whoever started us
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open
-    stream = sys.stdout
-    if hasattr(stream, "reconfigure"):
-        stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
-    return stream
+    """Standard output, able to take any character."""
+    from middleout_mcp.server.logs import text_stream
+
+    return text_stream("stdout")
 
 
 def _writable(_context: click.Context, _option: click.Parameter, value: Path | None) -> Path | None:

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import anyio
 
@@ -24,6 +25,8 @@ from middleout_mcp.memory.parts import Look, Parts
 from middleout_mcp.ports import OVERDUE, JobState
 
 logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
 
 LEASE = timedelta(seconds=12)
 """How long a leader that is gone holds up the others; it is renewed long before."""
@@ -58,20 +61,29 @@ class Job:
     work: Work
 
 
+async def _attempt(work: Callable[[], Awaitable[ResultT]]) -> tuple[ResultT | None, Exception | None]:
+    """Its result, or what went wrong: background work has no caller that an exception could reach."""
+    try:
+        return await work(), None
+    except Exception as error:
+        return None, error
+
+
+def _told_of(error: Exception) -> str:
+    """Our errors in their own sentence; of any other only its type, as its text may hold a memory's."""
+    return str(error) if isinstance(error, MiddleoutError) else f"internal error ({type(error).__name__})"
+
+
 async def guarded(job: Callable[[], Awaitable[None]], told: set[str] | None = None) -> None:
     """Do a small piece of background work; whatever goes wrong in it is logged, without a word of any memory. With
     `told`, for work that is done again and again, each fault is logged once until that is emptied.
     """
-    level, fault = logging.INFO, ""
-    try:
-        await job()
+    _, error = await _attempt(job)
+    if error is None:
         return
-    except StoreClosed as error:  # the process ends, and the next one takes it up
-        fault = error.code
-    except MiddleoutError as error:
-        level, fault = logging.WARNING, error.code
-    except Exception as error:
-        level, fault = logging.ERROR, type(error).__name__
+    level, fault = logging.ERROR, type(error).__name__
+    if isinstance(error, MiddleoutError):  # a closed store: the process ends, and the next one takes it up
+        level, fault = logging.INFO if isinstance(error, StoreClosed) else logging.WARNING, error.code
     if told is None or fault not in told:
         logger.log(level, "a background job failed (%s)", fault)
     if told is not None:
@@ -116,16 +128,12 @@ class Scheduler:
 
         Where the file cannot be used, calls are told, and the next tick tries again.
         """
-        try:
-            at_once = await self.tick() and self._parts.gate.rests(self._parts.clock.now())
-        except MiddleoutError as error:
-            self._tell_once(f"scheduled work waits: {error}")
-            return False
-        except Exception as error:
-            self._tell_once(f"scheduled work waits: internal error ({type(error).__name__})")
+        stepped, error = await _attempt(self.tick)
+        if error is not None:
+            self._tell_once(f"scheduled work waits: {_told_of(error)}")
             return False
         self._told = ""
-        return at_once
+        return bool(stepped) and self._parts.gate.rests(self._parts.clock.now())
 
     def _tell_once(self, sentence: str) -> None:
         if sentence != self._told:
@@ -173,15 +181,14 @@ class Scheduler:
             return False
         if job.name in self._unfinished or state.last_error is not None:
             return True  # only its work can tell that it is done, and well
-        try:
-            waits = await job.waits(self._parts, deepcopy(state.data), now)
-        except Exception as error:  # its work will meet the same, and its state tell it
+        waits, error = await _attempt(partial(job.waits, self._parts, deepcopy(state.data), now))
+        if error is not None:  # its work will meet the same, and its state tell it
             logger.debug("looking for work of %s failed (%s)", job.name, type(error).__name__)
-            waits = True
+            return True
         if not waits:
             self._parts.looked[job.name] = Look(now, now + job.every)
             self._seen_overdue.pop(job.name, None)
-        return waits
+        return bool(waits)
 
     def _allowed(self, waiting: Sequence[Job], states: dict[str, JobState], now: datetime) -> Sequence[Job]:
         """Those that may have a step now."""
@@ -232,12 +239,8 @@ class Scheduler:
         await self._keep(job, state, replace(outcome, data=data), now)
 
     async def _outcome(self, job: Job, data: dict[str, Any], now: datetime) -> "_Outcome":
-        try:
-            return _Outcome(more=await job.work(self._parts, data, now))
-        except MiddleoutError as error:
-            return _Outcome(error=str(error))
-        except Exception as error:
-            return _Outcome(error=f"internal error ({type(error).__name__})")
+        more, error = await _attempt(partial(job.work, self._parts, data, now))
+        return _Outcome(more=bool(more)) if error is None else _Outcome(error=_told_of(error))
 
     async def _keep_leading(self, step: anyio.CancelScope) -> None:
         """Renew the lease during a step; cancel the step where it is lost, or where the step takes too long."""

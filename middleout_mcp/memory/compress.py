@@ -25,7 +25,7 @@ from middleout_mcp.memory.plan import writable
 from middleout_mcp.memory.runs import abandoned, all_of, change_run, cluster_id, new_run, plan, started
 from middleout_mcp.memory.sittings import Sitting
 from middleout_mcp.memory.writers import grounded, size
-from middleout_mcp.records import Caller, Change, Filter, Grant, Memory, Run, Status
+from middleout_mcp.records import Caller, Change, Filter, Grant, Memory, Operation, Run, Status
 from middleout_mcp.words import episode_line
 
 _WAIT_SECONDS = 4.0  # so long a call waits for a plan; what takes longer is asked for again by its run_id
@@ -139,8 +139,8 @@ async def _cancel(parts: Parts, caller: Caller, request: CompressIn) -> Compress
             parts, caller.grant, run.id, lambda run: None if run.status in _OVER else replace(run, status="cancelled")
         )
     run = await _run(parts, caller, runs[0].id)
-    status = await _shown_status(parts, caller, run)
-    return CompressOut(run_id=run.id, status=status, report=await _report(parts, caller, run))
+    operation = await _operation(parts, caller, run)
+    return CompressOut(run_id=run.id, status=_shown_status(run, operation), report=_report(run, operation))
 
 
 async def _chosen(parts: Parts, caller: Caller, target: str | Sequence[str], now: datetime) -> tuple[list[Memory], str]:
@@ -223,16 +223,17 @@ async def _better(parts: Parts, caller: Caller, summary_id: str, text: str, what
     return better
 
 
-async def _shown_status(parts: Parts, caller: Caller, run: Run) -> Any:
+async def _operation(parts: Parts, caller: Caller, run: Run) -> Operation | None:
+    """The operation of a run that applied something."""
+    return await parts.store.journal.operation(caller.grant, run.plan["operation"]) if run.plan.get("applied") else None
+
+
+def _shown_status(run: Run, operation: Operation | None) -> Any:
     """The status; a run whose operation was restored counts as cancelled."""
-    if run.plan.get("applied"):
-        operation = await parts.store.journal.operation(caller.grant, run.plan["operation"])
-        if operation is not None and operation.undone_by is not None:
-            return "cancelled"
-    return run.status
+    return "cancelled" if operation is not None and operation.undone_by is not None else run.status
 
 
-async def _report(parts: Parts, caller: Caller, run: Run) -> dict[str, Any]:
+def _report(run: Run, operation: Operation | None) -> dict[str, Any]:
     """The numbers of a run: its bands, its bytes, what was applied, and by name what was not."""
     shown = ("bands", "searchable_bytes", "themes", "single", "kept_as_they_are", "phase", "notice")
     applied: dict[str, str] = run.plan.get("applied", {})
@@ -253,7 +254,6 @@ async def _report(parts: Parts, caller: Caller, run: Run) -> dict[str, Any]:
     members, before, after = (sum(column) for column in zip(*run.plan["sizes"].values(), strict=True))
     report["memories"] = members
     report["compressed_bytes"] = {"before": before, "after": after}
-    operation = await parts.store.journal.operation(caller.grant, run.plan["operation"])
     report["operation_id"] = run.plan["operation"]
     if operation is not None and operation.undone_by is not None:
         report["undone_by"] = operation.undone_by
@@ -267,7 +267,8 @@ async def _show(parts: Parts, caller: Caller, run: Run, request: CompressIn) -> 
     cut, which its ellipsis shows, and its id opens the rest.
     """
     clusters: list[list[str]] = run.plan.get("clusters", [])
-    status = await _shown_status(parts, caller, run)
+    operation = await _operation(parts, caller, run)
+    status = _shown_status(run, operation)
     applied: dict[str, str] = {} if status == "cancelled" else run.plan.get("applied", {})
     start, _ = read_cursor(request.cursor, default=0)
     shown: list[Cluster] = []
@@ -287,7 +288,7 @@ async def _show(parts: Parts, caller: Caller, run: Run, request: CompressIn) -> 
     return CompressOut(
         run_id=run.id,
         status=status,
-        report=await _report(parts, caller, run),
+        report=_report(run, operation),
         clusters=shown or None,
         truncated=more,
         cursor=f"t{following}.0" if more else None,

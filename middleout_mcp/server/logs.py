@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 from types import TracebackType
-from typing import TextIO, TypeAlias
+from typing import Literal, TextIO, TypeAlias
 
 _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -38,7 +38,7 @@ class FramesFormatter(logging.Formatter):
 
 def log_to_stderr(level: str) -> None:
     """Log to stderr: ours from `level` on, other packages, which may log what they were given, from WARNING."""
-    handler = logging.StreamHandler(error_stream())
+    handler = logging.StreamHandler(text_stream("stderr"))
     handler.setFormatter(FramesFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -47,11 +47,11 @@ def log_to_stderr(level: str) -> None:
     logging.getLogger("middleout_mcp").setLevel(level)
 
 
-def error_stream() -> TextIO:
-    """Stderr, able to take any character: UTF-8 into pipes and files, and escapes where a console's code page ends."""
-    if sys.stderr is None:  # closed by whoever started us
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open
-    stream = sys.stderr
+def text_stream(name: Literal["stdout", "stderr"]) -> TextIO:
+    """That stream, able to take any character: UTF-8 into pipes and files, escapes where a console's code page ends."""
+    if getattr(sys, name) is None:  # closed by whoever started us
+        setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - it stays open
+    stream: TextIO = getattr(sys, name)
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
     return stream

@@ -12,16 +12,6 @@ from tests.fakes import FakeClock, FakeEmbedder
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def embedder() -> FakeEmbedder:
-    return FakeEmbedder()
-
-
-@pytest.fixture
 async def app(tmp_path: Path, clock: FakeClock, embedder: FakeEmbedder) -> AsyncIterator[App]:
     """An app whose own scheduler does not run: tests say when there is a tick."""
     opened = open_app(Settings(home=tmp_path), clock=clock, embedder=embedder)

@@ -12,16 +12,6 @@ from tests.fakes import FakeClock, FakeEmbedder
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
-def embedder() -> FakeEmbedder:
-    return FakeEmbedder()
-
-
-@pytest.fixture
 async def app(tmp_path: Path, clock: FakeClock, embedder: FakeEmbedder) -> AsyncIterator[App]:
     opened = open_app(Settings(home=tmp_path), clock=clock, embedder=embedder)
     async with opened.running(scheduled=False):
